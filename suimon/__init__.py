@@ -1,0 +1,1 @@
+"""Suimon: durable pipelines on PostgreSQL alone."""

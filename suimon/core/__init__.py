@@ -1,0 +1,1 @@
+"""Pure decisions: no input, no output, no SQL."""

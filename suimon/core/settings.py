@@ -1,0 +1,154 @@
+"""What the environment and the options of a command say, as one frozen record.
+
+Every setting is an environment variable `SUIMON_<NAME>` and, where a command has it, an option of
+the same name; the option wins. All mistakes are reported at once. A variable that looks like a
+misspelt setting is a mistake too: a typing error must not start a worker with defaults.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar
+
+from suimon.core.durations import seconds
+from suimon.core.suggest import did_you_mean
+from suimon.errors import EXIT_USAGE, SuimonError
+
+_PREFIX = "SUIMON_"
+
+# Variables that are read elsewhere, before or outside of a command.
+OTHER_VARIABLES = ("SUIMON_PG_BIN", "SUIMON_PYTHON", "SUIMON_SLOT", "SUIMON_TEST_PG_BIN")
+
+
+class SettingsError(SuimonError):
+    """Environment or options hold values that cannot be used; `mistakes` has one line for each."""
+
+    code: ClassVar[str] = "SUI-1003"
+    exit_code: ClassVar[int] = EXIT_USAGE
+
+    def __init__(self, mistakes: list[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        super().__init__(f"{count} in the settings", detail="; ".join(mistakes))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        msg = "must not be empty"
+        raise ValueError(msg)
+    return value
+
+
+def _whole(low: int, high: int) -> Callable[[object], int]:
+    def parse(value: object) -> int:
+        try:
+            number = int(str(value))
+        except ValueError:
+            number = low - 1
+        if not low <= number <= high:
+            msg = f"must be a whole number from {low} to {high}"
+            raise ValueError(msg)
+        return number
+
+    return parse
+
+
+def _duration(low: float, high: float) -> Callable[[object], float]:
+    def parse(value: object) -> float:
+        # Text needs its unit; a number comes from a program and is in seconds.
+        number = float(value) if isinstance(value, int | float) else seconds(value)
+        if not low <= number <= high:
+            msg = f"must be a duration from {low:g}s to {high:g}s"
+            raise ValueError(msg)
+        return number
+
+    return parse
+
+
+def _setting(parse: Callable[[object], Any], about: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"parse": parse, "about": about})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of one process. Times are in seconds."""
+
+    database_url: str | None = _setting(_text, "PostgreSQL, as postgresql://user:password@host/db")
+    listen_url: str | None = _setting(_text, "the same server past a pooler, for LISTEN")
+    home: str = _setting(_text, "folder of the embedded PostgreSQL", ".suimon")
+    pool: str = _setting(_text, "pool that a worker claims for", "default")
+    slots: int = _setting(_whole(1, 1000), "child processes of a worker", 2)
+    async_per_slot: int = _setting(_whole(1, 10_000), "async tasks that share a slot", 1)
+    heartbeat: float = _setting(_duration(0.05, 60), "between two beats of a worker", 5.0)
+    sweep: float = _setting(_duration(0.1, 600), "between two safety sweeps", 45.0)
+    drain_timeout: float | None = _setting(
+        _duration(0, 7 * 86_400), "how long a drain waits for what runs; unset: for ever"
+    )
+
+
+def environment_name(name: str) -> str:
+    """`SUIMON_DATABASE_URL` for `database_url`."""
+    return _PREFIX + name.upper()
+
+
+def described() -> list[tuple[str, str, Any]]:
+    """(variable, what it is for, default) of every setting, for help and documents."""
+    return [
+        (environment_name(one.name), one.metadata["about"], one.default)
+        for one in fields(Settings)
+        if one.default is not MISSING
+    ]
+
+
+def load(
+    environment: Mapping[str, str], options: Mapping[str, object | None] | None = None
+) -> Settings:
+    """The settings of `environment` with `options` over them; None among the options: not given.
+
+    Raises SettingsError with every mistake of both.
+    """
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    known = {one.name: one for one in fields(Settings)}
+    values: dict[str, Any] = {}
+    mistakes = []
+    for name, one in known.items():
+        variable = environment_name(name)
+        source = f"--{name.replace('_', '-')}" if name in given else variable
+        text = given.get(name, environment.get(variable))
+        if text is None:
+            continue
+        try:
+            values[name] = one.metadata["parse"](text)
+        except (ValueError, SuimonError) as error:
+            shown = "" if name.endswith("_url") else f', not "{text}"'
+            mistakes.append(f"{source} {_reason(error)}{shown}")
+    mistakes += _misspelt(environment, given, known)
+    if mistakes:
+        raise SettingsError(mistakes)
+    return Settings(**values)
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    return text if text.startswith("must") else "must be a duration such as 500ms, 30s or 5m"
+
+
+def _misspelt(
+    environment: Mapping[str, str], given: Mapping[str, object], known: Mapping[str, object]
+) -> list[str]:
+    variables = {environment_name(name) for name in known} | set(OTHER_VARIABLES)
+    mistakes = []
+    for variable in environment:
+        name = variable.removeprefix(_PREFIX).lower()
+        if variable.startswith(_PREFIX) and variable not in variables:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+            if near:  # one that resembles nothing may be the user's own, for his tasks
+                meant = environment_name(near[0])
+                mistakes.append(f'{variable} is no setting; did you mean "{meant}"?')
+    for option in given:
+        if option not in known:
+            hint = did_you_mean(option, known) or "see --help"
+            mistakes.append(f'"{option}" is no setting; {hint}')
+    return mistakes

@@ -1,0 +1,1 @@
+"""PostgreSQL plumbing: connections, statements, schema, the embedded server."""

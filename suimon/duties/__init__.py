@@ -1,0 +1,1 @@
+"""Who keeps time: the slow safety sweep and what it repairs."""

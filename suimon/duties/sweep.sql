@@ -1,0 +1,74 @@
+-- The one slow safety sweep. The rows of duties are the clock and their lock is the election: two takers for a moment
+-- do no harm, because each duty is idempotent. One statement takes what is due and says where there is work, so that
+-- an idle engine sends this statement and nothing else.
+
+-- name: take
+with due as materialized (
+  select d.name from suimon.duties d where d.next_at <= clock_timestamp() order by d.name for update skip locked
+),
+taken as (
+  update suimon.duties d
+  set next_at = clock_timestamp() + make_interval(secs => d.every_ms / 1000.0), last_worker = %(worker)s, last_at = clock_timestamp()
+  from due where d.name = due.name
+  returning d.name
+)
+select t.name,
+       case t.name
+         when 'timers' then exists (select from suimon.runs r where r.status = 'waiting' and r.wake_at <= clock_timestamp())
+         when 'rescue' then exists (select from suimon.runs r left join suimon.workers w on w.id = r.worker_id
+                                    where r.status = 'running' and (w.id is null or w.dead))
+         when 'lanes' then exists (select from suimon.runs r where r.status = 'queued' and not r.admitted and r.reason is null)
+         when 'cancels' then exists (select from suimon.runs r where r.cancel_requested and r.status in ('queued', 'running', 'waiting'))
+                          or exists (select from suimon.fanouts f where f.cancelling
+                                     and (f.expected is null or f.succeeded + f.failed + f.timed_out + f.cancelled < f.expected))
+         when 'repair' then exists (select from suimon.fanouts f where f.state = 'open')
+         when 'flows' then exists (select from suimon.flows)
+       end as work
+from taken t;
+
+-- When the next duty falls due, for the loop's sleep.
+-- name: next_in
+select greatest(extract(epoch from min(next_at) - clock_timestamp()), 0)::float8 as in_s from suimon.duties;
+
+-- Open fan-outs, oldest first, at most 100 a sweep: those whose count may be wrong are recounted.
+-- name: open_fanouts
+select f.id, f.base::text, f.parent_id::text, f.expected, f.succeeded + f.failed + f.timed_out + f.cancelled as ended,
+       suimon.is_complete(f) as complete
+from suimon.fanouts f where f.state = 'open' and f.id > %(after)s order by f.id limit 100;
+
+-- name: count_children
+select count(*) filter (where r.status = 'succeeded') as succeeded, count(*) filter (where r.status = 'failed') as failed,
+       count(*) filter (where r.status = 'timed_out') as timed_out, count(*) filter (where r.status = 'cancelled') as cancelled
+from suimon.runs r
+where r.id >= suimon.child_id(%(base)s, 0) and r.id <= suimon.child_id(%(base)s, 2147483647);
+
+-- name: lock_fanout
+select f.succeeded, f.failed, f.timed_out, f.cancelled from suimon.fanouts f where f.id = %(fanout)s for no key update;
+
+-- name: correct
+update suimon.fanouts set succeeded = %(succeeded)s, failed = %(failed)s, timed_out = %(timed_out)s, cancelled = %(cancelled)s
+where id = %(fanout)s;
+
+-- Parents that wait for children although all their fan-outs have ended: nothing should be able to cause it.
+-- name: stranded_parents
+select f.id from suimon.runs p join suimon.fanouts f on f.parent_id = p.id
+where p.status = 'waiting' and p.reason in ('children', 'cancelling') and f.state = 'settled' and suimon.is_complete(f)
+  and not exists (select from suimon.fanouts o where o.parent_id = p.id and (o.state = 'open' or not suimon.is_complete(o)))
+order by f.id limit 200;
+
+-- name: drop_flows
+delete from suimon.flows f
+where f.root_id in (
+  select g.root_id from suimon.flows g left join suimon.runs r on r.id = g.root_id
+  where r.id is null or (r.finished_at is not null and r.finished_at < clock_timestamp() - interval '1 minute')
+    and not exists (select from suimon.fanouts o where o.root_id = g.root_id and o.state = 'open')
+  limit 1000);
+
+-- A spawn's lane ends with its fan-out; a retry makes it again.
+-- name: drop_spawn_lanes
+delete from suimon.lanes l
+where l.name in (
+  select f.lane from suimon.fanouts f
+  where f.lane is not null and f.state = 'settled' and f.settled_at < clock_timestamp() - interval '1 minute'
+    and suimon.is_complete(f) and f.lane like 'spawn:%%'
+  order by f.id desc limit 1000);

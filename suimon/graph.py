@@ -1,0 +1,210 @@
+"""The canonical graph: what Python and JSON definitions become, what is stored, what is hashed.
+
+A graph is a JSON object `{suimon: 1, pipeline, ..., vertices: {id: vertex}, output}`. The canonical
+form leaves out what is default, has no nulls, sorted keys and no spaces; its SHA-256 is the
+graph's name in the database, and a run keeps the hash it started with. Two texts that mean the same
+have the same bytes, as far as that can be told without running them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from suimon.core import refs
+from suimon.core.shape import MERGE, READ, SPAWNER, TASK
+from suimon.errors import DefinitionError, Mistake
+from suimon.graph_check import check
+from suimon.graph_fields import (
+    CONFIG_DEFAULTS,
+    FORMAT,
+    MAX_TEXT_BYTES,
+    PIPELINE_DEFAULTS,
+)
+
+__all__ = [
+    "FORMAT",
+    "MERGE",
+    "READ",
+    "SPAWNER",
+    "TASK",
+    "Graph",
+    "canonical",
+    "check",
+    "graph_hash",
+    "normalise",
+    "parse",
+    "setting",
+]
+
+Graph = dict[str, Any]
+
+
+def canonical(graph: Mapping[str, Any]) -> bytes:
+    """The bytes of a normalised graph: UTF-8, sorted keys, no spaces."""
+    return orjson.dumps(graph, option=orjson.OPT_SORT_KEYS)
+
+
+def graph_hash(graph: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical bytes, in hex."""
+    return hashlib.sha256(canonical(graph)).hexdigest()
+
+
+def setting(graph: Mapping[str, Any], name: str) -> Any:
+    """A pipeline-wide setting (`pool`, `concurrency`, ...) with its default."""
+    return graph.get(name, PIPELINE_DEFAULTS.get(name))
+
+
+def parse(text: bytes | str, *, file: str | None = None) -> Graph:
+    """Read one JSON definition: checked and normalised, or DefinitionError with all mistakes."""
+    raw = _read(text, file)
+    mistakes = check(raw)
+    if mistakes:
+        raise DefinitionError(_in_file(mistake, file) for mistake in mistakes)
+    return normalise(raw)
+
+
+def normalise(raw: Mapping[str, Any]) -> Graph:
+    """The canonical form of a graph that `check` found no mistake in."""
+    graph = {
+        name: value
+        for name, value in raw.items()
+        if name not in PIPELINE_DEFAULTS or value != PIPELINE_DEFAULTS[name]
+    }
+    graph["vertices"] = {name: _vertex(vertex) for name, vertex in raw["vertices"].items()}
+    if "output" in graph:
+        graph["output"] = _value(graph["output"])
+    return graph
+
+
+def _vertex(raw: Mapping[str, Any]) -> dict[str, Any]:
+    kind = raw["type"]
+    vertex: dict[str, Any] = {"type": kind}
+    if raw.get("after"):
+        vertex["after"] = sorted(set(raw["after"]))
+    inputs = _value(raw.get("inputs", {}))
+    if kind == SPAWNER and not inputs.get("shared"):
+        inputs.pop("shared", None)
+    if inputs:
+        vertex["inputs"] = inputs
+    defaults = CONFIG_DEFAULTS[kind]
+    config = {
+        name: _config_value(name, value)
+        for name, value in raw.get("config", {}).items()
+        if not (name in defaults and _same(value, defaults[name]))
+    }
+    if config:
+        vertex["config"] = config
+    return vertex
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default)
+
+
+def _config_value(name: str, value: Any) -> Any:
+    if name == "tolerateChildFailures":
+        return sorted({state.upper() for state in value})
+    if name == "failureTolerance":
+        return {
+            key: int(inner) if isinstance(inner, float) and inner.is_integer() else inner
+            for key, inner in value.items()
+        }
+    return value
+
+
+def _value(value: Any) -> Any:
+    """An input's canonical form: references as text where that is possible, quotes where needed."""
+    if refs.is_reference(value):
+        return {refs.REF: refs.write_path(refs.parse_path(value[refs.REF]))}
+    if refs.is_quoted(value):
+        return quote(value[refs.VALUE])
+    if isinstance(value, dict):
+        return {key: _value(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_value(inner) for inner in value]
+    return value
+
+
+def quote(constant: Any) -> Any:
+    """A constant that is no reference whatever it looks like, with as few quotes as possible."""
+    if constant is None:
+        return {refs.VALUE: None}
+    if isinstance(constant, dict):
+        if refs.REF in constant or refs.VALUE in constant:
+            return {refs.VALUE: constant}
+        return {key: quote(inner) for key, inner in constant.items()}
+    if isinstance(constant, list):
+        return [quote(inner) for inner in constant]
+    return constant
+
+
+# --------------------------------------------------------------------------- reading text
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+def _read(text: bytes | str, file: str | None) -> Any:
+    """JSON text to Python, bounded in size, with duplicate keys refused."""
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    if len(raw) > MAX_TEXT_BYTES:
+        message = f"the definition is {len(raw):,} bytes; the limit is {MAX_TEXT_BYTES:,}"
+        raise _unreadable(message, file, hint="a definition holds steps, not data")
+    try:
+        return json.loads(
+            raw.decode("utf-8-sig"),
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+        )
+    except UnicodeDecodeError as error:
+        message = f"the definition is not valid UTF-8 at byte {error.start}"
+        raise _unreadable(message, file) from None
+    except RecursionError:
+        message = "the definition is nested far too deeply"
+        raise _unreadable(message, file) from None
+    except json.JSONDecodeError as error:
+        message = f"the definition is not valid JSON: {error.msg}, column {error.colno}"
+        raise _unreadable(message, file, line=error.lineno) from None
+    except ValueError as error:
+        raise _unreadable(str(error), file) from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        msg = f'the key "{twice}" stands twice in one object'
+        raise _DuplicateKeyError(msg)
+    return result
+
+
+def _refuse_constant(name: str) -> Any:
+    msg = f"{name} is no JSON number"
+    raise ValueError(msg)
+
+
+def _unreadable(
+    message: str, file: str | None, *, line: int | None = None, hint: str | None = None
+) -> DefinitionError:
+    return DefinitionError([Mistake(None, None, message, hint, file=file, line=line)])
+
+
+def _in_file(mistake: Mistake, file: str | None) -> Mistake:
+    if file is None or mistake.file is not None:
+        return mistake
+    return Mistake(
+        mistake.vertex,
+        mistake.field,
+        mistake.message,
+        mistake.hint,
+        pipeline=mistake.pipeline,
+        file=file,
+        line=mistake.line,
+    )

@@ -1,0 +1,227 @@
+"""The fields of the graph format 1: which there are, what each may hold, and what it is by default.
+
+Defaults belong to the format number: they never change within it, and are left out of the canonical
+form. Each rule answers with None when a value is fine, else with the end of the sentence
+"`retries` ...".
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from suimon.core import backoff, durations
+from suimon.core.shape import MERGE, READ, SPAWNER, TASK
+from suimon.core.tolerance import TOLERABLE
+
+FORMAT: Final = 1
+UNLIMITED: Final = "unlimited"
+
+ID: Final = re.compile(r"[a-z][a-z0-9_]{0,99}", re.ASCII)
+PIPELINE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}", re.ASCII)
+TASK_NAME: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+RESERVED_IDS: Final = frozenset({"input", "run"})
+
+MAX_VERTICES: Final = 1_000
+MAX_DEPTH: Final = 64
+MAX_TEXT_BYTES: Final = 1024 * 1024
+
+_MAX_COUNT: Final = 2**31 - 1  # positions of children are below it
+
+Rule = Callable[[Any], str | None]
+
+
+def whole(low: int, high: int) -> Rule:
+    def check(value: Any) -> str | None:
+        fine = type(value) is int and low <= value <= high
+        return None if fine else f"must be a whole number from {low} to {high}, not {value!r}"
+
+    return check
+
+
+def one_of(*choices: str) -> Rule:
+    def check(value: Any) -> str | None:
+        listed = ", ".join(f'"{choice}"' for choice in choices)
+        return None if value in choices else f"must be one of {listed}, not {value!r}"
+
+    return check
+
+
+def limit(value: Any) -> str | None:
+    if value == UNLIMITED or (type(value) is int and 1 <= value <= _MAX_COUNT):
+        return None
+    return f'must be a whole number from 1, or "unlimited", not {value!r}'
+
+
+def duration(value: Any) -> str | None:
+    try:
+        positive = durations.milliseconds(value) > 0
+    except ValueError as error:
+        return f"is wrong: {error}"
+    return None if positive else "must be longer than 0"
+
+
+def wait(value: Any) -> str | None:
+    try:
+        durations.milliseconds(value)
+    except ValueError as error:
+        return f"is wrong: {error}"
+    return None
+
+
+def backoff_range(value: Any) -> str | None:
+    try:
+        backoff.parse(value)
+    except ValueError as error:
+        return f"is wrong: {error}"
+    return None
+
+
+def pipeline_name(value: Any) -> str | None:
+    if isinstance(value, str) and PIPELINE_NAME.fullmatch(value):
+        return None
+    return f"must be lower-case letters, digits, - and _ (at most 100), not {value!r}"
+
+
+def task_name(value: Any) -> str | None:
+    if isinstance(value, str) and TASK_NAME.fullmatch(value):
+        return None
+    return f'must be "module:function", not {value!r}'
+
+
+def text(value: Any) -> str | None:
+    return None if isinstance(value, str) and value else f"must be text, not {value!r}"
+
+
+def flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else f"must be true or false, not {value!r}"
+
+
+def encoding(value: Any) -> str | None:
+    if value == "auto":
+        return None
+    try:
+        known = isinstance(value, str) and codecs.lookup(value) is not None
+        "".encode(value)  # refuses codecs that are not text encodings, like "base64"
+    except (LookupError, TypeError):
+        known = False
+    return None if known else f'must be "auto" or the name of an encoding, not {value!r}'
+
+
+def delimiter(value: Any) -> str | None:
+    if value == "auto" or (isinstance(value, str) and len(value) == 1 and value not in '"\r\n\0'):
+        return None
+    return f'must be "auto" or one character, not {value!r}'
+
+
+def header(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return None
+    names = isinstance(value, list) and value and all(isinstance(n, str) and n for n in value)
+    if not names:
+        return f"must be true, false or a list of column names, not {value!r}"
+    return None if len(set(value)) == len(value) else "names a column twice"
+
+
+def states(value: Any) -> str | None:
+    listed = isinstance(value, list) and bool(value)
+    if listed and all(isinstance(name, str) and name.upper() in TOLERABLE for name in value):
+        return None
+    return f"must be a list of {', '.join(TOLERABLE)}, not {value!r}"
+
+
+def ratio(value: Any) -> str | None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return None if number and 0 <= value <= 1 else f"must be a number from 0 to 1, not {value!r}"
+
+
+def bounds(value: Any) -> str | None:
+    """`failureTolerance`: its two fields are small enough to be judged here."""
+    if not isinstance(value, dict) or not value:
+        return "must be an object with maxFailureRatio, maxFailures or both"
+    for name, inner in value.items():
+        rule = TOLERANCE_FIELDS.get(name)
+        if rule is None:
+            return f'has an unknown key "{name}"; it may have maxFailureRatio and maxFailures'
+        problem = rule(inner)
+        if problem:
+            return f"is wrong: {name} {problem}"
+    return None
+
+
+TOLERANCE_FIELDS: Final[Mapping[str, Rule]] = {
+    "maxFailureRatio": ratio,
+    "maxFailures": whole(0, _MAX_COUNT),
+}
+
+PIPELINE_FIELDS: Final[Mapping[str, Rule]] = {
+    "pool": pipeline_name,
+    "concurrency": limit,
+    "priority": whole(0, 3),
+    "maxQueued": whole(1, _MAX_COUNT),
+    "maxInterruptions": whole(0, 1_000),
+}
+
+_TRIES: Final[Mapping[str, Rule]] = {
+    "retries": whole(0, 10_000),
+    "backoff": backoff_range,
+    "timeout": duration,
+    "deadline": duration,
+    "pool": pipeline_name,
+    "maxInterruptions": whole(0, 1_000),
+}
+
+CONFIG_FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
+    TASK: {"task": task_name, **_TRIES},
+    READ: {
+        "format": one_of("csv", "jsonl"),
+        "encoding": encoding,
+        "delimiter": delimiter,
+        "header": header,
+        "skip": whole(0, 10_000),
+    },
+    SPAWNER: {
+        "task": task_name,
+        "pipeline": pipeline_name,
+        "itemKey": text,
+        "concurrency": limit,
+        "maxItems": whole(0, _MAX_COUNT),
+        **_TRIES,
+    },
+    MERGE: {
+        "tolerateChildFailures": states,
+        "failureTolerance": bounds,
+        "failFast": flag,
+        "stragglers": one_of("cancel", "finish"),
+        "grace": wait,
+    },
+}
+
+PIPELINE_DEFAULTS: Final[Mapping[str, Any]] = {
+    "pool": "default",
+    "concurrency": 1,
+    "priority": 2,
+    "maxQueued": 1_000,
+    "maxInterruptions": 3,
+    "triggers": [],
+}
+
+CONFIG_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    TASK: {"retries": 0, "backoff": backoff.DEFAULT},
+    READ: {"encoding": "utf-8", "delimiter": "auto", "header": True, "skip": 0},
+    SPAWNER: {"retries": 0, "backoff": backoff.DEFAULT, "concurrency": UNLIMITED},
+    MERGE: {"failFast": False, "stragglers": "cancel", "grace": "10s"},
+}
+
+# Known words of the design that this version cannot honour. They are refused, never ignored.
+NOT_YET: Final[Mapping[str, str]] = {
+    "when": "branches (when, unless, runIf) are not in this version",
+    "unless": "branches (when, unless, runIf) are not in this version",
+    "runIf": "branches (when, unless, runIf) are not in this version",
+    "onFailure": "holding a lane behind a failed run is not in this version",
+    "destination": "destinations are not in this version",
+    "destinations": "destinations are not in this version",
+    "secrets": "secrets are not in this version",
+}

@@ -1,0 +1,1 @@
+"""Real files, read as streams."""

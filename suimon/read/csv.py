@@ -1,0 +1,140 @@
+"""CSV and its relatives: rows as `{column: text}`, streamed.
+
+Text stays text: "0000037" is no number and "2024-02-30" no date; what a cell means is the task's
+annotation to say. The dialect is fixed (RFC 4180: quotes are double quotes, doubled inside), so a
+first quote after a million lines is read like one in the first. Only the delimiter is found, by a
+written rule: the one of `,` `;` tab that stands most often in the header line outside quotes, the
+comma when none does; a name ending in .tsv means tab.
+
+Refused with row number: rows with too many or too few fields, quotes that are not closed, columns
+without a name or with the same one. Blank lines are no rows.
+"""
+
+# ruff: noqa: A005  (imports are absolute; inside this package it is read/csv)
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO, Final
+
+from suimon.errors import FileRefused
+from suimon.read.text import MAX_LINE_CHARS, TextLines
+
+DELIMITERS: Final = (",", ";", "\t")
+_MAX_COLUMNS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """`header` is True (first line), False (columns are named column_1, ...) or the names."""
+
+    encoding: str = "utf-8"
+    delimiter: str = "auto"
+    header: bool | Sequence[str] = True
+    skip: int = 0
+
+
+def read_csv(file: BinaryIO, name: str, options: CsvOptions) -> Iterator[dict[str, str]]:
+    """The rows of an open file. Raises FileRefused at the row that cannot be read."""
+    # the module's own limit is for a whole process; ours is the larger one and bounded too
+    csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_CHARS))
+    lines = TextLines(file, name=name, encoding=options.encoding)
+    stream = iter(lines)
+    for _ in range(options.skip):
+        next(stream, None)
+    first = next(stream, "")
+    while first and not first.strip():
+        first = next(stream, "")
+    if not first:
+        msg = f'"{name}" is empty: it has no header and no rows'
+        hint = "a file with a header and no rows is fine" if options.header is True else None
+        raise FileRefused(msg, path=name, hint=hint)
+    delimiter = options.delimiter
+    if delimiter == "auto":
+        delimiter = find_delimiter(first, name)
+    reader = csv.reader(_chain(first, stream), delimiter=delimiter, strict=True)
+    yield from _rows(reader, lines, name, options)
+
+
+def find_delimiter(header: str, name: str) -> str:
+    """The written rule: most often in the header line outside quotes; ties go to the first."""
+    if name.lower().endswith(".tsv"):
+        return "\t"
+    outside = "".join(header.split('"')[::2])
+    return max(DELIMITERS, key=outside.count)
+
+
+def _rows(
+    reader: _Reader, lines: TextLines, name: str, options: CsvOptions
+) -> Iterator[dict[str, str]]:
+    columns: list[str] | None = None
+    if not isinstance(options.header, bool):
+        columns = list(options.header)
+    records = _records(reader, lines, name)
+    if columns is None:
+        first = next(records, [])
+        if options.header is True:
+            columns = _header(first, name)
+        else:
+            columns = [f"column_{index + 1}" for index in range(len(first))]
+            lines.row += 1
+            yield dict(zip(columns, first, strict=True))
+    width = len(columns)
+    for record in records:
+        lines.row += 1
+        if len(record) != width:
+            raise _wrong_width(name, lines.row, reader.line_num, len(record), width)
+        yield dict(zip(columns, record, strict=True))
+
+
+def _records(reader: _Reader, lines: TextLines, name: str) -> Iterator[list[str]]:
+    """Records that are not blank lines, with the reader's complaints in our words."""
+    while True:
+        begun = reader.line_num + 1
+        try:
+            record = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            row = lines.row + 1
+            msg = f'"{name}", row {row} (from line {begun}) cannot be read: {error}'
+            hint = 'look for a quote (") that is not closed, or not doubled inside a quoted cell'
+            raise FileRefused(msg, path=name, row=row, hint=hint) from None
+        if record:
+            yield record
+
+
+def _header(names: list[str], name: str) -> list[str]:
+    if len(names) > _MAX_COLUMNS:
+        msg = f'"{name}" has {len(names):,} columns; the limit is {_MAX_COLUMNS:,}'
+        raise FileRefused(msg, path=name, row=0)
+    seen: set[str] = set()
+    for index, column in enumerate(names):
+        if not column:
+            msg = f'"{name}": column {index + 1} has no name in the header'
+            hint = "name the columns yourself: header=[...] with skip=1"
+            raise FileRefused(msg, path=name, row=0, hint=hint)
+        if column in seen:
+            msg = f'"{name}": the header names the column "{column}" twice'
+            hint = "name the columns yourself: header=[...] with skip=1"
+            raise FileRefused(msg, path=name, row=0, hint=hint)
+        seen.add(column)
+    return names
+
+
+def _wrong_width(name: str, row: int, line: int, found: int, wanted: int) -> FileRefused:
+    many = "too many" if found > wanted else "too few"
+    msg = f'"{name}", row {row} (line {line}) has {many} fields: {found}, the header has {wanted}'
+    hint = "look for a delimiter inside a cell that is not quoted, or name the delimiter"
+    return FileRefused(msg, path=name, row=row, hint=hint)
+
+
+def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from rest
+
+
+# csv.reader's own type has no public name before Python 3.13
+_Reader = type(csv.reader([]))

@@ -1,0 +1,91 @@
+-- Admission: who behind a lane may be claimed. One idempotent act, run after a submit's commit and at finish,
+-- cancel, rescue, retry, limit change and by the sweep. Lock the lane rows in a statement of their own; count the
+-- live runs and admit in the next: in one statement the count would be older than the lock.
+
+-- name: make_rows
+insert into suimon.lanes (name, lane_limit, root_id)
+select * from unnest(%(names)s::text[], %(limits)s::int[], %(roots)s::uuid[]) as u(name, lane_limit, root_id) order by name
+on conflict (name) do nothing;
+
+-- name: lock
+select name from suimon.lanes where name = any (%(lanes)s::text[]) order by name for no key update;
+
+-- name: lock_flows
+select f.root_id from suimon.flows f
+where f.root_id in (select l.root_id from suimon.lanes l where l.name = any (%(lanes)s::text[]))
+order by f.root_id for no key update;
+
+-- Admits at most 1,000 runs a lane and call. The floor is the lane_rank of the last admission less a margin of
+-- 1,000 for submitters that took their number early and commit late; whoever is later still is found by the sweep.
+-- name: admit
+with room as materialized (
+  select l.name, l.lane_limit, l.floor, l.last_rank, l.root_id,
+         least(1000, coalesce(l.lane_limit - (
+           select count(*) from suimon.runs r
+           where r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting')), 1000)) as free
+  from suimon.lanes l
+  where l.name = any (%(lanes)s::text[])
+),
+next as materialized (
+  select c.id, c.lane_rank, c.pool, c.priority, room.name as lane, room.lane_limit,
+         row_number() over (partition by coalesce(room.root_id::text, room.name) order by room.name, c.lane_rank) as place
+  from room cross join lateral (
+    select r.id, r.lane_rank, r.pool, r.priority
+    from suimon.runs r
+    where r.lane = room.name and r.status = 'queued' and not r.admitted and r.reason is null
+      and r.lane_rank >= room.floor - 1000
+    order by r.lane_rank
+    limit greatest(room.free, 0)
+    for no key update skip locked) c
+),
+heads as materialized (
+  select d.pool, d.priority, suimon.head_of(d.pool, d.priority) as head
+  from (select distinct pool, priority from next) d
+),
+-- each lane is a flow of its own, a spawn's lane is part of its root's flow
+ranked as materialized (
+  select n.id, n.lane, n.lane_limit, n.lane_rank, n.pool, room.root_id,
+         greatest(h.head, room.last_rank, coalesce(f.last_rank, 0)) + n.place as rank
+  from next n
+  join room on room.name = n.lane
+  join heads h on h.pool = n.pool and h.priority = n.priority
+  left join suimon.flows f on f.root_id = room.root_id
+),
+-- joined by id alone: the row is locked above, and any other predicate tempts the planner into a partial index
+admitted as (
+  update suimon.runs r set admitted = true, lane_limit = k.lane_limit, rank = k.rank
+  from ranked k where r.id = k.id
+  returning r.pool
+),
+moved as (
+  update suimon.lanes l set floor = g.floor, last_rank = g.last_rank
+  from (select lane, max(lane_rank) as floor, max(rank) as last_rank from ranked group by lane) g
+  where l.name = g.lane
+),
+flowed as (
+  update suimon.flows f set last_rank = greatest(f.last_rank, g.last_rank)
+  from (select root_id, max(rank) as last_rank from ranked where root_id is not null group by root_id) g
+  where f.root_id = g.root_id
+)
+select pool, count(*) as admitted from admitted group by pool;
+
+-- Lanes with runs waiting behind them, from the index alone: one probe per lane, at most 500 lanes a sweep.
+-- name: waiting_lanes
+with recursive lane(name) as (
+  (select r.lane from suimon.runs r
+   where r.status = 'queued' and not r.admitted and r.reason is null and r.lane > %(after)s order by r.lane limit 1)
+  union all
+  select (select r.lane from suimon.runs r
+          where r.status = 'queued' and not r.admitted and r.reason is null and r.lane > lane.name order by r.lane limit 1)
+  from lane where lane.name is not null
+)
+select lane.name, coalesce((select p.lane_limit from suimon.runs p
+       where p.lane = lane.name and p.status = 'queued' and not p.admitted and p.reason is null limit 1), 1) as lane_limit
+from lane where lane.name is not null limit 500;
+
+-- The sweep looks from the start of the lane: nobody is passed over for ever.
+-- name: unfloor
+update suimon.lanes set floor = 0 where name = any (%(lanes)s::text[]);
+
+-- name: set_limit
+update suimon.lanes set lane_limit = %(lane_limit)s, edited_at = clock_timestamp() where name = %(lane)s returning name;

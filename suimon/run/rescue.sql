@@ -1,0 +1,90 @@
+-- The runs of the dead. A rescuer judges only by what it has seen itself (duties/liveness in worker/beat.py): death is
+-- then a durable flag, and rescue goes by state, not by event: running runs whose worker is dead or gone.
+
+-- name: register
+insert into suimon.workers (name, pool, slots, host, pid, boot_id, pid_started, package_version, beat_ms, tasks)
+values (%(name)s, %(pool)s, %(slots)s, %(host)s, %(pid)s, %(boot_id)s, %(pid_started)s, %(package_version)s, %(beat_ms)s, %(tasks)s)
+returning id;
+
+-- name: make_pools
+insert into suimon.pools (name, priority, head)
+select %(pool)s, g, (extract(epoch from clock_timestamp()) * 1000000)::bigint from generate_series(0, 3) as g
+on conflict do nothing;
+
+-- The heartbeat; no row back: dead, kill the slots and leave. It also returns the others' beats, so that a look
+-- costs nothing more, and whether anybody asked one of this worker's runs to stop.
+-- name: beat
+with mine as (
+  update suimon.workers set beat = beat + 1, beat_at = clock_timestamp(), draining = %(draining)s
+  where id = %(worker)s and not dead
+  returning id
+)
+select w.id, w.beat, w.beat_ms, w.id in (select id from mine) as mine,
+       exists (select from suimon.runs r where r.status = 'running' and r.worker_id = w.id and r.cancel_requested
+               and w.id = %(worker)s) as asked_to_cancel
+from suimon.workers w where not w.dead
+order by w.id desc limit 1000;
+
+-- A beat that raced in wins.
+-- name: bury
+update suimon.workers set dead = true, idle = false, left_at = clock_timestamp()
+where id = %(id)s and beat = %(beat)s and not dead returning id, name;
+
+-- name: leave
+update suimon.workers set dead = true, idle = false, left_at = clock_timestamp() where id = %(worker)s and not dead;
+
+-- name: orphans
+select r.id::text, r.lane, r.fanout_id
+from suimon.runs r
+left join suimon.workers w on w.id = r.worker_id
+where r.status = 'running' and (w.id is null or w.dead)
+order by r.id limit 500;
+
+-- running → queued, or → failed when it has taken too many workers or slots with it. Two ways in: a dead worker's
+-- runs (worker is null here: any dead or missing one) and a live worker's own dead slot (worker is given, and claim_no
+-- must fit). The try is kept as an attempt; the place in the lane stays.
+-- name: interrupt
+with d as materialized (
+  select * from unnest(%(ids)s::uuid[], %(claims)s::int[]) as d(id, claim_no)
+),
+held as materialized (
+  select r.id, r.worker_id, w.name as worker_name, r.interruptions + 1 as interruptions
+  from suimon.runs r
+  left join suimon.workers w on w.id = r.worker_id
+  where r.id = any (%(ids)s::uuid[]) and r.status between 'running' and 'running'
+    and case when %(worker)s::bigint is null then w.id is null or w.dead else r.worker_id = %(worker)s end
+  order by r.id for no key update of r
+),
+back as (
+  update suimon.runs r
+  set status = case when h.interruptions > r.max_interruptions then 'failed' else 'queued' end::suimon.run_status,
+      interruptions = h.interruptions, worker_id = null,
+      alone = case when h.interruptions >= r.max_interruptions - 1 then %(alone)s else 0 end,
+      rank = greatest(r.rank, suimon.head_of(r.pool, r.priority)),
+      finished_at = case when h.interruptions > r.max_interruptions then clock_timestamp() end,
+      error = case when h.interruptions > r.max_interruptions then jsonb_build_object(
+        'type', 'Poisoned', 'code', 'SUI-5004',
+        'message', format('%%s died %%s times while this run was there: it is not tried again', %(what)s::text, h.interruptions),
+        'workers', (select coalesce(jsonb_agg(a.worker_name order by a.claim_no), '[]'::jsonb) || to_jsonb(array[h.worker_name])
+                    from suimon.attempts a where a.run_id = r.id and a.how = 'interrupted')) end
+  from held h join d on d.id = h.id
+  where r.id = h.id and r.status between 'running' and 'running' and (d.claim_no is null or r.claim_no = d.claim_no)
+  returning r.id, r.claim_no, r.attempt, r.vertex, r.status, r.pool, r.lane, r.fanout_id, r.started_at, h.worker_id, h.worker_name
+),
+kept as (
+  insert into suimon.attempts (run_id, claim_no, attempt, worker_id, worker_name, how, began_at, error)
+  select b.id, b.claim_no, b.attempt, b.worker_id, b.worker_name, 'interrupted', b.started_at,
+         jsonb_build_object('type', 'Interrupted', 'message', %(what)s::text || ' died')
+  from back b where b.status = 'queued'
+  on conflict do nothing
+),
+tally as materialized (
+  select fanout_id, count(*) as failed from back where status = 'failed' and fanout_id is not null group by fanout_id
+),
+locked as materialized (
+  select f.id from suimon.fanouts f where f.id in (select fanout_id from tally) order by f.id for no key update
+),
+counted as (
+  update suimon.fanouts f set failed = f.failed + t.failed from tally t join locked l on l.id = t.fanout_id where f.id = t.fanout_id
+)
+select id::text, status::text, pool, lane, fanout_id from back;

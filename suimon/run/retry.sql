@@ -1,0 +1,113 @@
+-- An operator's retry: succeeded | failed | timed_out | cancelled → queued, and every merge above it opens again, up to
+-- the root. First the fan-outs are held and the parents re-opened, in one transaction; then the children in batches;
+-- last the hold is lifted. A hold ends by itself after a minute without a batch, so a crash leaves nothing shut.
+
+-- name: facts
+select r.id::text, r.status::text, r.parent_id::text, r.root_id::text, r.fanout_id, r.lane, r.pipeline, r.pool, r.graph_id,
+       r.vertex, f.vertex as spawned_by
+from suimon.runs r left join suimon.fanouts f on f.id = r.fanout_id
+where r.id = any (%(ids)s::uuid[]);
+
+-- name: fanouts_of
+select f.id, f.parent_id::text, f.vertex, f.state, f.verdict, f.expected, f.base::text,
+       f.succeeded, f.failed, f.timed_out, f.cancelled
+from suimon.fanouts f where f.parent_id = any (%(ids)s::uuid[]) order by f.id;
+
+-- Children of one fan-out that ended badly, in item order; at most 1,000 a page.
+-- name: bad_children
+select r.id::text, r.status::text, r.position, r.lane,
+       exists (select from suimon.fanouts f where f.parent_id = r.id and f.failed + f.timed_out + f.cancelled > 0) as has_bad_children
+from suimon.runs r
+where r.fanout_id = %(fanout)s and r.status in ('failed', 'timed_out', 'cancelled') and r.position > %(after)s
+  and r.status = any (%(statuses)s::suimon.run_status[])
+order by r.position limit 1000;
+
+-- name: hold
+with f as materialized (
+  select id from suimon.fanouts where id = any (%(fanouts)s::bigint[]) order by id for no key update
+)
+update suimon.fanouts o
+set held_until = clock_timestamp() + interval '60 seconds', state = 'open', verdict = null, settled_at = null, cancelling = false
+from f where o.id = f.id;
+
+-- name: lock_fanouts
+select id from suimon.fanouts where id = any (%(fanouts)s::bigint[]) order by id for no key update;
+
+-- name: lane_limits
+select distinct on (r.lane) r.lane, r.lane_limit, case when r.lane like 'spawn:%%' then r.root_id end
+from suimon.runs r
+where r.lane = any (%(lanes)s::text[]) and r.status = 'queued' and not r.admitted and r.reason is null
+order by r.lane;
+
+-- name: lift
+update suimon.fanouts set held_until = null where id = any (%(fanouts)s::bigint[]);
+
+-- A list that was cut short (its spawner failed or was cancelled) is read on by the retried spawner.
+-- name: unseal
+update suimon.fanouts f set expected = null, allowed = null, cancelling = false
+where f.parent_id = any (%(ids)s::uuid[])
+  and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex and s.status = 'succeeded')
+  and exists (select from suimon.runs r where r.id = f.parent_id and r.vertex is null);
+
+-- name: forget_steps
+delete from suimon.steps s
+using unnest(%(ids)s::uuid[], %(vertices)s::text[]) as d(id, vertex)
+where s.run_id = d.id and s.vertex = d.vertex;
+
+-- name: forget_failed_steps
+delete from suimon.steps where run_id = any (%(ids)s::uuid[]) and status <> 'succeeded' and status <> 'skipped';
+
+-- name: reopen
+with asked as materialized (
+  select r.id, r.status as old, r.claim_no, r.attempt, r.started_at, r.finished_at, r.error
+  from suimon.runs r
+  where r.id = any (%(ids)s::uuid[]) and r.status in ('succeeded', 'failed', 'timed_out', 'cancelled')
+  order by r.id for no key update
+),
+-- the end that is undone stays in the run's history; one that never began has none
+kept as (
+  insert into suimon.attempts (run_id, claim_no, attempt, how, began_at, ended_at, error)
+  select a.id, a.claim_no, a.attempt, case a.old when 'succeeded' then 'retried' else a.old::text end,
+         a.started_at, a.finished_at, a.error
+  from asked a where a.claim_no > 0
+  on conflict (run_id, claim_no, vertex) do nothing
+),
+back as (
+  update suimon.runs r
+  set status = 'queued', admitted = r.lane is null, attempt = 0, interruptions = 0, alone = 0, cancel_requested = false,
+      finished_at = null, wake_at = null, reason = null, output = null, error = null,
+      rank = suimon.head_of(r.pool, r.priority)
+  from asked a where r.id = a.id
+  returning r.id, r.fanout_id, r.lane, r.lane_rank, r.pool, a.old
+),
+tally as materialized (
+  select fanout_id,
+         count(*) filter (where old = 'succeeded') as succeeded, count(*) filter (where old = 'failed') as failed,
+         count(*) filter (where old = 'timed_out') as timed_out, count(*) filter (where old = 'cancelled') as cancelled
+  from back where fanout_id is not null group by fanout_id
+),
+locked as materialized (
+  select f.id from suimon.fanouts f where f.id in (select fanout_id from tally) order by f.id for no key update
+),
+uncounted as (
+  update suimon.fanouts f
+  set succeeded = f.succeeded - t.succeeded, failed = f.failed - t.failed,
+      timed_out = f.timed_out - t.timed_out, cancelled = f.cancelled - t.cancelled,
+      state = 'open', verdict = null, settled_at = null, cancelling = false,
+      held_until = case when f.held_until is not null then clock_timestamp() + interval '60 seconds' end
+  from tally t join locked l on l.id = t.fanout_id
+  where f.id = t.fanout_id
+),
+-- its old place in the lane may lie before the lane's floor; the lane rows are locked by the statement before
+lowered as (
+  update suimon.lanes l set floor = least(l.floor, b.lane_rank)
+  from (select lane, min(lane_rank) as lane_rank from back where lane is not null group by lane) b where l.name = b.lane
+)
+select id::text, fanout_id, lane, pool from back;
+
+-- Open fan-outs below a run: it may not succeed with one.
+-- name: open_below
+select f.id, f.vertex from suimon.fanouts f where f.parent_id = %(run)s and f.state = 'open' order by f.id for no key update;
+
+-- name: note
+insert into suimon.audit (actor, action, target, detail) values (%(actor)s, %(action)s, %(target)s, %(detail)s::jsonb);

@@ -1,0 +1,86 @@
+"""What happened at each vertex of a run with more than one, and what a run says while it works.
+
+A step is written under the fence and committed before the run goes on: what is recorded as done is not
+done again by a rescue. Log lines go in the same transaction, before the finish, so a worker that lost the
+run adds nothing to its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suimon.db.connect import Connection
+from suimon.db.statements import statements
+from suimon.run import finish
+
+SQL = statements(__package__, "step.sql")
+
+
+@dataclass(slots=True)
+class Step:
+    """The end of one vertex. ``output`` and ``error`` are JSON texts or empty."""
+
+    id: str
+    claim_no: int
+    vertex: str
+    status: str
+    duration_us: int
+    output: str
+    error: str
+
+
+@dataclass(slots=True)
+class LogText:
+    """A piece of log of one try; stream is log, stdout, stderr or note."""
+
+    id: str
+    claim_no: int
+    stream: str
+    text: str
+
+
+def send(conn: Connection, worker: int, steps: Sequence[Step]) -> Any:
+    """Send the record of a batch of steps; the cursor holds (run id, vertex) of those that were ours."""
+    large = [s for s in steps if len(s.output) > finish.INLINE_BYTES]
+    if large:
+        finish.keep_payloads(conn, [(s.id, f"step:{s.vertex}", s.output) for s in large])
+    return conn.execute(
+        SQL.record,
+        {
+            "worker": worker,
+            "ids": finish.array([s.id for s in steps]),
+            "claims": finish.array([s.claim_no for s in steps]),
+            "vertices": [s.vertex for s in steps],
+            "statuses": [s.status for s in steps],
+            "durations": finish.array([s.duration_us for s in steps]),
+            "outputs": finish.RS.join(
+                s.output if len(s.output) <= finish.INLINE_BYTES else "" for s in steps
+            ),
+            "errors": finish.RS.join(s.error for s in steps),
+        },
+        prepare=True,
+    )
+
+
+def send_logs(conn: Connection, worker: int, logs: Sequence[LogText]) -> None:
+    """Send log text; PostgreSQL stores no NUL, so it is shown as its escape."""
+    conn.execute(
+        SQL.keep_logs,
+        {
+            "worker": worker,
+            "ids": finish.array([t.id for t in logs]),
+            "claims": finish.array([t.claim_no for t in logs]),
+            "streams": [t.stream for t in logs],
+            "bodies": [t.text.replace("\0", "\\x00") for t in logs],
+        },
+    )
+
+
+def of_runs(conn: Connection, ids: Sequence[str]) -> list[tuple[str, str, str, str | None, str | None]]:
+    """(run id, vertex, status, output JSON, error JSON) of every recorded step of these runs."""
+    return [
+        (str(r), str(v), str(s), o, e)
+        for r, v, s, o, e in conn.execute(SQL.of_runs, {"ids": list(ids)}).fetchall()
+    ]

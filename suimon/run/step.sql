@@ -1,0 +1,46 @@
+-- What happened at each vertex of a run with more than one. Written under the fence; the run goes on only after the
+-- commit, so a step that is recorded as done is never done again by a rescue.
+
+-- name: record
+with d as materialized (
+  select *
+  from unnest(%(ids)s::uuid[], %(claims)s::int[], %(vertices)s::text[], %(statuses)s::text[], %(durations)s::bigint[],
+              string_to_array(%(outputs)s, e'\x1e', ''), string_to_array(%(errors)s, e'\x1e', ''))
+       as d(id, claim_no, vertex, status, duration_us, output, error)
+),
+held as materialized (
+  select r.id, r.attempt from suimon.runs r
+  where r.id = any (%(ids)s::uuid[]) and r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s
+  order by r.id for no key update
+),
+-- the next step's tries are counted from one, and its interruptions from none
+advanced as (
+  update suimon.runs r set attempt = 1, interruptions = 0, alone = 0
+  from d join held h on h.id = d.id
+  where r.id = d.id and r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
+  returning r.id, r.claim_no, d.vertex, d.status, d.duration_us, d.output, d.error, h.attempt
+),
+kept as (
+  insert into suimon.steps (run_id, vertex, status, attempt, claim_no, duration_us, output, error)
+  select a.id, a.vertex, a.status, a.attempt, a.claim_no, a.duration_us, a.output::jsonb, a.error::jsonb from advanced a
+  on conflict (run_id, vertex) do update
+  set status = excluded.status, attempt = excluded.attempt, claim_no = excluded.claim_no, duration_us = excluded.duration_us,
+      output = excluded.output, error = excluded.error, ended_at = clock_timestamp()
+)
+select id::text, vertex from advanced;
+
+-- name: of_runs
+select s.run_id::text, s.vertex, s.status, coalesce(s.output::text, p.body) as output, s.error::text
+from suimon.steps s
+left join suimon.payloads p on s.output is null and s.status = 'succeeded' and p.run_id = s.run_id and p.name = 'step:' || s.vertex
+where s.run_id = any (%(ids)s::uuid[]);
+
+-- Under the fence too, and before the finish in the same transaction: who lost the run adds nothing to its log.
+-- name: keep_logs
+insert into suimon.logs (run_id, claim_no, stream, body)
+select d.id, d.claim_no, d.stream, d.body
+from unnest(%(ids)s::uuid[], %(claims)s::int[], %(streams)s::text[], %(bodies)s::text[]) with ordinality
+     as d(id, claim_no, stream, body, place)
+join suimon.runs r on r.id = d.id
+where r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
+order by d.place;

@@ -1,0 +1,64 @@
+-- → queued. Submit takes no lock: a caller's open transaction must not hold a lane. A run with a lane is born
+-- un-admitted; admission (lane.sql) follows after the commit. Order in a transaction: submit, wake.
+
+-- name: target
+select p.graph_id, p.pool, p.lane_limit, p.priority, g.body::text as graph
+from suimon.pipelines p
+join suimon.graphs g on g.id = p.graph_id
+where p.name = %(pipeline)s;
+
+-- name: names
+select name from suimon.pipelines order by name limit 1000;
+
+-- name: submit
+with asked as materialized (
+  select a.*
+  from unnest(%(ids)s::uuid[], %(key_hashes)s::bytea[], %(input_hashes)s::bytea[], %(keys)s::text[], %(inputs)s::text[])
+       with ordinality as a(id, key_hash, input_hash, key, input, place)
+),
+-- the constraint that makes one key one run; who loses the race inserts nothing and looks the winner up
+keyed as (
+  insert into suimon.idempotency_keys (pipeline, key_hash, run_id, input_hash)
+  select %(pipeline)s, a.key_hash, a.id, a.input_hash from asked a where a.key_hash is not null order by a.key_hash
+  on conflict do nothing
+  returning run_id
+),
+target as materialized (
+  select p.*, suimon.head_of(p.pool, p.priority) as head from suimon.pipelines p where p.name = %(pipeline)s
+),
+-- a flood of single runs queues behind itself
+flow as materialized (
+  select greatest(t.head, coalesce((
+    select r.rank from suimon.runs r
+    where r.pipeline = %(pipeline)s and r.status = 'queued' and r.admitted and r.parent_id is null and r.rank >= t.head
+    order by r.rank desc limit 1), 0)) as last_rank
+  from target t
+),
+born as (
+  insert into suimon.runs (id, root_id, rank, lane_rank, graph_id, lane_limit, priority, max_interruptions, admitted,
+                           pipeline, pool, lane, idempotency_key, input)
+  select a.id, a.id, flow.last_rank + a.place, case when t.lane_limit is not null then nextval('suimon.lane_rank') end,
+         t.graph_id, t.lane_limit, t.priority, %(max_interruptions)s, t.lane_limit is null,
+         %(pipeline)s, t.pool, case when t.lane_limit is not null then 'pipeline:' || %(pipeline)s end, a.key, a.input::jsonb
+  from asked a cross join target t cross join flow
+  where a.key_hash is null or a.id in (select run_id from keyed)
+  order by a.place
+  returning id, pool, lane
+)
+select id, pool, lane from born;
+
+-- name: existing
+select k.key_hash, k.run_id, k.input_hash, r.status, r.id is null as pruned
+from suimon.idempotency_keys k
+left join suimon.runs r on r.id = k.run_id
+where k.pipeline = %(pipeline)s and k.key_hash = any (%(key_hashes)s::bytea[]);
+
+-- name: in_the_way
+select id, status from suimon.runs
+where pipeline = %(pipeline)s and parent_id is null and status in ('queued', 'running', 'waiting')
+order by id limit 1;
+
+-- name: keep_payload
+insert into suimon.payloads (run_id, name, body)
+select * from unnest(%(run_ids)s::uuid[], %(names)s::text[], %(bodies)s::text[])
+on conflict (run_id, name) do update set body = excluded.body;

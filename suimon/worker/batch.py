@@ -1,0 +1,223 @@
+"""The fused transaction: everything a worker has to say, and the next claim, in one round trip.
+
+Order (the engine's lock order): lane locks, logs, steps, finishes, tries that come again, interruptions,
+releases, settle, admit, claim, head, commit. Several statements in one pipeline, because what must see the
+effect of a lock has to be a later statement.
+
+A batch that meets a data error (a value PostgreSQL cannot store) is sent again in halves, so that one bad
+row does not take the others along; a single bad row ends its run with that error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+import psycopg
+
+from suimon.core import clock
+from suimon.db.connect import Connection, retrying, transaction
+from suimon.run import claim, finish, lane, rescue, step, wake
+from suimon.run.claim import Claimed
+from suimon.run.finish import Again, Ended, Settled
+from suimon.run.step import LogText, Step
+
+
+@dataclass(slots=True)
+class Want:
+    """The claim that goes with a batch."""
+
+    pool: str
+    n: int
+    floors: Sequence[int]
+    unfloored: bool
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one fused transaction writes. ``lanes`` and ``fanouts`` are those of the runs that leave."""
+
+    worker: int
+    worker_name: str
+    ended: list[Ended] = field(default_factory=list)
+    again: list[Again] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    logs: list[LogText] = field(default_factory=list)
+    interrupted: list[tuple[str, int | None]] = field(default_factory=list)
+    alone: int = rescue.ALONE_IN_SLOT
+    released: list[tuple[str, int]] = field(default_factory=list)
+    held_back: list[tuple[str, int, str]] = field(default_factory=list)
+    lanes: set[str] = field(default_factory=set)
+    fanouts: set[int] = field(default_factory=set)
+    wake_from_idle: bool = False
+    heads: dict[int, int] = field(default_factory=dict)
+    want: Want | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to write; only a claim, if that."""
+        return not (
+            self.ended or self.again or self.steps or self.interrupted or self.released
+            or self.logs or self.held_back
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The answer. ``refused`` are runs whose result could not be stored and that ended failed for it."""
+
+    ended: set[str] = field(default_factory=set)
+    again: set[str] = field(default_factory=set)
+    steps: set[tuple[str, str]] = field(default_factory=set)
+    claimed: list[Claimed] = field(default_factory=list)
+    settled: Settled = field(default_factory=Settled)
+    pools: set[str] = field(default_factory=set)
+    took: float = 0.0
+    claim_took: float = 0.0
+
+
+def execute(conn: Connection, batch: Batch) -> Outcome:
+    """Do it, whole. Raises psycopg.OperationalError when the connection breaks (send it again)."""
+    began = clock.monotonic()
+    try:
+        outcome = retrying(lambda: _send(conn, batch))
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        outcome = _in_halves(conn, batch, error)
+    outcome.took = clock.monotonic() - began
+    foreign = outcome.pools - ({batch.want.pool} if batch.want else set())
+    full = batch.want is not None and len(outcome.claimed) >= batch.want.n
+    if full and batch.want is not None:
+        foreign.add(batch.want.pool)  # there may be more: pass the wake on to one more worker
+    if foreign:
+        wake.wake(conn, foreign)
+    return outcome
+
+
+def _send(conn: Connection, batch: Batch) -> Outcome:
+    """One pipeline. Answers are read after its end."""
+    answers: list[tuple[Callable[[Outcome, Any], None], Any]] = []
+    with conn.pipeline(), transaction(conn):
+        if batch.lanes:
+            lane.lock(conn, batch.lanes)
+        if batch.wake_from_idle:
+            conn.execute(wake.SQL.idle_off, {"worker": batch.worker}, prepare=True)
+        if batch.logs:
+            step.send_logs(conn, batch.worker, batch.logs)
+        if batch.steps:
+            answers.append((_steps, step.send(conn, batch.worker, batch.steps)))
+        if batch.ended:
+            answers.append((_ended, finish.send(conn, batch.worker, batch.ended)))
+        if batch.again:
+            sent = finish.send_again(conn, batch.worker, batch.worker_name, batch.again)
+            answers.append((_again, sent))
+        if batch.interrupted:
+            sent = rescue.send_interrupt(
+                conn, batch.interrupted, worker=batch.worker, what="a slot", alone=batch.alone
+            )
+            answers.append((_interrupted, sent))
+        claim.release(conn, batch.worker, batch.released)
+        claim.hold_back(conn, batch.worker, batch.held_back)
+        if batch.fanouts:
+            answers.append((_settled, finish.send_settle(conn, list(batch.fanouts))))
+        if batch.lanes:
+            sent = conn.execute(lane.SQL.admit, {"lanes": sorted(batch.lanes)}, prepare=True)
+            answers.append((_admitted, sent))
+        if batch.heads and batch.want:
+            claim.publish(conn, batch.want.pool, batch.heads)
+        if batch.want is not None and batch.want.n > 0:
+            want = batch.want
+            sent = claim.send(
+                conn, pool=want.pool, worker=batch.worker, n=want.n, floors=want.floors
+            )
+            answers.append((_claimed, sent))
+    outcome = Outcome()
+    for read, cursor in answers:
+        read(outcome, cursor)
+    if any(row.input is None for row in outcome.claimed):
+        claim.fill_inputs(conn, outcome.claimed)
+    return outcome
+
+
+def _ended(outcome: Outcome, cursor: Any) -> None:
+    outcome.ended = {row[0] for row in cursor.fetchall()}
+
+
+def _again(outcome: Outcome, cursor: Any) -> None:
+    outcome.again = {row[0] for row in cursor.fetchall()}
+
+
+def _steps(outcome: Outcome, cursor: Any) -> None:
+    outcome.steps = {(row[0], row[1]) for row in cursor.fetchall()}
+
+
+def _interrupted(outcome: Outcome, cursor: Any) -> None:
+    outcome.pools |= {row.pool for row in rescue.interrupted(cursor)}
+
+
+def _settled(outcome: Outcome, cursor: Any) -> None:
+    outcome.settled = finish.settled(cursor)
+    outcome.pools |= set(outcome.settled.pools)
+
+
+def _admitted(outcome: Outcome, cursor: Any) -> None:
+    outcome.pools |= {row[0] for row in cursor.fetchall()}
+
+
+def _claimed(outcome: Outcome, cursor: Any) -> None:
+    outcome.claimed = claim.rows(cursor)
+
+
+def _in_halves(conn: Connection, batch: Batch, error: psycopg.Error) -> Outcome:
+    """Find the row that cannot be stored: its run fails with that error, the others go through."""
+    parts = [*batch.ended, *batch.steps, *batch.again, *batch.logs]
+    if not parts:
+        raise error
+    if len(parts) == 1:
+        return _send(conn, _as_failure(batch, error))
+    middle = len(parts) // 2
+    total = Outcome()
+    for index, chosen in enumerate((parts[:middle], parts[middle:])):
+        first = index == 0
+        half = replace(
+            batch,
+            ended=[p for p in chosen if isinstance(p, Ended)],
+            steps=[p for p in chosen if isinstance(p, Step)],
+            again=[p for p in chosen if isinstance(p, Again)],
+            logs=[p for p in chosen if isinstance(p, LogText)],
+            interrupted=batch.interrupted if first else [],
+            released=batch.released if first else [],
+            held_back=batch.held_back if first else [],
+            want=None if first else batch.want,
+        )
+        try:
+            part = retrying(lambda half=half: _send(conn, half))  # type: ignore[misc]
+        except (psycopg.DataError, psycopg.IntegrityError) as inner:
+            part = _in_halves(conn, half, inner)
+        total.ended |= part.ended
+        total.again |= part.again
+        total.steps |= part.steps
+        total.claimed += part.claimed
+        total.pools |= part.pools
+        total.settled = Settled(
+            tuple({*total.settled.pools, *part.settled.pools}),
+            total.settled.stopped_parents + part.settled.stopped_parents,
+            total.settled.stragglers or part.settled.stragglers,
+        )
+    return total
+
+
+def _as_failure(batch: Batch, error: psycopg.Error) -> Batch:
+    """The one row that PostgreSQL refuses, as the failure of its run (a log line: dropped, and said)."""
+    message = str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = orjson.dumps(
+        {"type": "NotStored", "code": "SUI-4005", "message": f"the result cannot be stored: {message}"}
+    ).decode()
+    return replace(
+        batch,
+        ended=[replace(e, status="failed", output="", error=text) for e in batch.ended],
+        steps=[replace(s, status="failed", output="", error=text) for s in batch.steps],
+        again=[replace(a, error=text) for a in batch.again],
+        logs=[replace(t, text=f"(a log text could not be stored: {message})") for t in batch.logs],
+    )

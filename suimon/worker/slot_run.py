@@ -1,0 +1,323 @@
+"""One program, one run of it, and how a run ends: the values the slot's parts share.
+
+A `Program` is a vertex of a graph made ready: its function found, its parameters known. A `Run` is
+one try under one token; the reader makes it, the main thread or the loop executes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import inspect
+import queue
+import time
+import traceback
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from suimon import errors
+from suimon.context import Child, Context, Counts, MergeResult, Row, Rows, Which
+from suimon.core import jsonsafe
+from suimon.worker import slot_code, wire
+from suimon.worker.slot_logs import RunLog, printable
+
+MESSAGE_CHARS = 4000
+PROGRESS_SECONDS = 0.5
+FRAMES = 40
+# How often a wait of user code for the worker looks whether the run has been cancelled meanwhile.
+WAIT_SECONDS = 0.25
+
+# The run whose code is executing; empty in the main thread's plain runs and in users' threads.
+CURRENT: ContextVar[Run | None] = ContextVar("suimon_run", default=None)
+
+
+class Desk:
+    """What a run needs of its slot: a way out, and a place for its questions."""
+
+    def write(self, line: bytes) -> None:
+        raise NotImplementedError
+
+    def ask(self, run: Run, body: dict[str, Any]) -> queue.SimpleQueue[dict[str, Any]]:
+        raise NotImplementedError
+
+
+class Program:
+    """A vertex made ready to run. Made by the reader, prepared by the main thread at first use."""
+
+    def __init__(self, definition: dict[str, Any]) -> None:
+        self.definition = definition
+        self.number: int = definition["n"]
+        self.kind: str = definition["kind"]
+        self.vertex: str = definition["vertex"]
+        self.item: bool = bool(definition.get("item"))
+        self.shared: dict[str, Any] = definition.get("shared") or {}
+        self.specials: list[tuple[list[Any], str]] = [
+            (path, what) for path, what in definition.get("specials") or ()
+        ]
+        self.timeout: float | None = definition.get("timeout")
+        self.source: dict[str, Any] = definition.get("source") or {}
+        self.ready = False
+        self.is_async = False
+        self.wants_context = False
+        self.function: Callable[..., Any] | None = None
+        self.binding: Any = None
+
+    def prepare(self) -> None:
+        """Find the function and its parameters. Raises what the user's module raises."""
+        name = self.definition.get("task") or self.source.get("task")
+        if name is not None:
+            function = slot_code.resolve(name)
+            self.binding = slot_code.bind(function)
+            self.function = slot_code.plain_function(function)
+            self.wants_context = slot_code.wants_context(self.function)
+            self.is_async = self.kind == "task" and inspect.iscoroutinefunction(self.function)
+        self.ready = True
+
+
+class Run:
+    """One try. Also the `Host` of its context and the `Pages` of its merge results."""
+
+    __slots__ = ("acks", "attempt", "begun", "cancelled", "desk", "given", "item_key", "journal",
+                 "pending_progress", "pids", "pipeline", "program", "progress_at", "run_id", "task",
+                 "tasks", "token")  # fmt: skip
+
+    def __init__(self, desk: Desk, program: Program, token: int, given: Any, meta: list[Any]):
+        self.desk = desk
+        self.program = program
+        self.token = token
+        self.given = given
+        self.run_id, self.attempt, self.item_key, self.pipeline = meta
+        self.cancelled = False
+        self.begun = False
+        self.journal: RunLog | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.tasks: set[asyncio.Task[Any]] | None = None
+        self.acks: queue.SimpleQueue[tuple[int, str]] | None = None
+        self.pids: list[int] | None = None
+        self.progress_at = 0.0
+        self.pending_progress: tuple[int, int] | None = None
+
+    # ------------------------------------------------------------------ arguments
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """What to call the function with; raises InputRefused with the field's path."""
+        program = self.program
+        if program.item:
+            shared = program.shared
+            if program.specials:
+                shared = self._with_specials(shared)
+            args, kwargs = program.binding.call_item(self.given, shared)
+        else:
+            given = self._with_specials(self.given) if program.specials else self.given
+            args, kwargs = program.binding.call_args(given)
+        if program.wants_context:
+            kwargs["ctx"] = self.context()
+        return args, kwargs
+
+    def context(self) -> Context:
+        return Context(
+            self,
+            run_id=self.run_id,
+            vertex=self.program.vertex,
+            attempt=self.attempt,
+            item_key=self.item_key,
+            pipeline=self.pipeline,
+        )
+
+    def _with_specials(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """The inputs with merges and files as objects, at the paths the program names."""
+        inputs = dict(inputs)
+        for path, what in self.program.specials:
+            *way, last = path
+            place: Any = inputs
+            for part in way:
+                place[part] = place[part].copy()
+                place = place[part]
+            place[last] = self._special(what, place[last])
+        return inputs
+
+    def _special(self, what: str, given: dict[str, Any]) -> MergeResult | Rows:
+        if what == "merge":
+            first = [
+                Child(
+                    position=each["position"],
+                    key=each.get("key"),
+                    state=each["state"],
+                    value=None,
+                    error=Child.of_row((0, None, "", None, each.get("error"), "")).error,
+                    run_id=each.get("run_id", ""),
+                )
+                for each in given.get("first_failures") or ()
+            ]
+            pages = FanoutPages(self, given["fanout"])
+            return MergeResult(Counts.of(given["counts"]), first, pages)
+        path, options = given["path"], given.get("options") or {}
+        return Rows(path, lambda: slot_code.open_source(path, given.get("format"), options))
+
+    # ------------------------------------------------------------------ Host
+
+    def log(self, text: str) -> None:
+        self.printed().write("log", text)
+
+    def printed(self) -> RunLog:
+        """The log, made when something is first written to it."""
+        if self.journal is None:
+            self.journal = RunLog(self.token, self.desk.write)
+        return self.journal
+
+    def progress(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self.progress_at < PROGRESS_SECONDS:
+            self.pending_progress = (done, total)
+            return
+        self.progress_at = now
+        self.pending_progress = None
+        self.desk.write(wire.progress(self.token, done, total))
+
+    def settle(self) -> None:
+        """Nothing of this run may come after its result: send what is held back."""
+        if self.pending_progress is not None:
+            self.desk.write(wire.progress(self.token, *self.pending_progress))
+            self.pending_progress = None
+        if self.journal is not None:
+            self.journal.finish()
+
+    def tick(self) -> None:
+        """Called by the reader a few times a second while the run lives."""
+        journal, pending = self.journal, self.pending_progress
+        if journal is not None:
+            journal.flush()
+        if pending is not None:
+            self.progress(*pending)
+
+
+class FanoutPages:
+    """The `Pages` of one fan-out: each page is a question to the worker."""
+
+    def __init__(self, run: Run, fanout: str) -> None:
+        self._run = run
+        self._fanout = fanout
+
+    def fetch(self, which: Which, after: int) -> list[Row]:
+        reply = self._ask(which, after)
+        while True:
+            try:
+                return _rows(reply.get(timeout=WAIT_SECONDS))
+            except queue.Empty:
+                if self._run.cancelled:
+                    msg = "the run was cancelled"
+                    raise errors.Cancelled(msg) from None
+
+    async def fetch_async(self, which: Which, after: int) -> list[Row]:
+        reply = self._ask(which, after)
+        # The answer usually is there within a millisecond; a longer one is not worth a thread.
+        pause = 0.001
+        while True:
+            try:
+                return _rows(reply.get_nowait())
+            except queue.Empty:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.05)
+
+    def _ask(self, which: Which, after: int) -> queue.SimpleQueue[dict[str, Any]]:
+        body = {
+            "op": "children",
+            "fanout": self._fanout,
+            "after": after,
+            "which": which,
+            "limit": wire.PAGE_ROWS,
+        }
+        return self._run.desk.ask(self._run, body)
+
+
+def _rows(reply: dict[str, Any]) -> list[Row]:
+    if "err" in reply:
+        problem = reply["err"]
+        msg = f"the children could not be read: {problem.get('message')}"
+        raise RuntimeError(msg)
+    rows: list[Row] = reply["ok"]
+    return rows
+
+
+# --------------------------------------------------------------------------- how it ends
+
+
+def encode(value: Any) -> bytes:
+    """The result as JSON text, or InvalidJson / PayloadTooLarge."""
+    if value is None:
+        return b"null"
+    return jsonsafe.dumps(value, what="result", limit=wire.RESULT_LIMIT_BYTES)
+
+
+def failure(run: Run, error: BaseException, microseconds: int, *, binding: bool = False) -> bytes:
+    """The `F` line for what user code raised."""
+    return wire.failure(run.token, microseconds, describe(run, error, binding=binding))
+
+
+def describe(run: Run, error: BaseException, *, binding: bool = False) -> dict[str, Any]:
+    """The error as an object: type, message, kind, and the traceback where one helps."""
+    kind = kind_of(run, error, binding=binding)
+    body: dict[str, Any] = {
+        "type": type(error).__name__,
+        "message": _message(error),
+        "kind": kind,
+    }
+    if isinstance(error, errors.SuimonError):
+        body |= {
+            name: printable(str(value))[:MESSAGE_CHARS]
+            for name, value in error.to_json().items()
+            if name not in ("type", "message") and value is not None
+        }
+    if kind in ("error", "fatal"):
+        body["traceback"] = _traceback(error)
+    return body
+
+
+def kind_of(run: Run, error: BaseException, *, binding: bool = False) -> str:
+    if isinstance(error, errors.Cancelled | asyncio.CancelledError) and run.cancelled:
+        return "cancelled"
+    if isinstance(error, errors.Fatal):
+        return "fatal"
+    if isinstance(error, errors.PayloadTooLarge):
+        return "too_large"
+    if binding and isinstance(error, errors.InputRefused):
+        return "input"
+    return "error"
+
+
+def _message(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - a broken __str__ must not hide the failure
+        text = "(the error has no readable text)"
+    if isinstance(error, SystemExit):
+        text = f"the task called sys.exit({text}); return a value or raise an error instead"
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        text = f"the worker's disk is full: {text}"
+    return _cut(printable(text), MESSAGE_CHARS)
+
+
+def _traceback(error: BaseException) -> str:
+    """The user's part of the traceback: our own frames at its top are left out."""
+    trace = error.__traceback__
+    while trace is not None and _is_ours(trace.tb_frame.f_globals.get("__name__", "")):
+        trace = trace.tb_next
+    try:
+        lines = traceback.format_exception(type(error), error, trace, limit=-FRAMES)
+    except Exception:  # noqa: BLE001 - as in _message
+        return ""
+    return _cut(printable("".join(lines)), wire.TRACEBACK_CHARS)
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith("suimon.worker.") or module == "__main__"
+
+
+def _cut(text: str, limit: int) -> str:
+    """Beginning and end of a long text, `limit` characters with the mark between."""
+    if len(text) <= limit:
+        return text
+    mark = "\n... (cut) ...\n"
+    head = limit // 4
+    return text[:head] + mark + text[-(limit - head - len(mark)) :]
