@@ -71,7 +71,10 @@ def main() -> None:
         with SlotHarness(Path(folder), async_slots=16) as slot:
             kinds = {
                 "sync, no context": ("nothing", list(range(BATCH))),
-                "sync, dict and ctx": ("dictionary", [{"id": n, "name": "x"} for n in range(BATCH)]),
+                "sync, dict and ctx": (
+                    "dictionary",
+                    [{"id": n, "name": "x"} for n in range(BATCH)],
+                ),
                 "async, 16 share": ("waits", list(range(BATCH))),
             }
             for label, (name, items) in kinds.items():

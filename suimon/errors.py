@@ -57,10 +57,10 @@ class SuimonError(Exception):
 
     code: ClassVar[str] = "SUI-0000"
     exit_code: ClassVar[int] = EXIT_NEGATIVE
+    #: Attributes that a program is told besides message, detail and hint.
+    fields: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(
-        self, message: str, *, detail: str | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.detail = detail
@@ -86,6 +86,7 @@ class SuimonError(Exception):
             "message": self.message,
             "detail": self.detail,
             "hint": self.hint,
+            **{name: getattr(self, name) for name in self.fields},
         }
         return {name: value for name, value in parts.items() if value is not None}
 
@@ -147,8 +148,7 @@ class Mistake:
 
     @staticmethod
     def from_json(parts: dict[str, Any]) -> Mistake:
-        names = ("vertex", "field", "message", "hint", "pipeline", "file", "line")
-        return Mistake(**{"vertex": None, "field": None, **{n: parts.get(n) for n in names}})
+        return Mistake(**{"vertex": None, "field": None, **parts})
 
 
 class DefinitionError(SuimonError):
@@ -164,6 +164,9 @@ class DefinitionError(SuimonError):
         first = self.mistakes[0].render() if count else "the definition is wrong"
         message = first if count <= 1 else f"{count} mistakes; the first: {first}"
         super().__init__(message, detail=detail, hint=hint)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.mistakes,)
 
     def render(self) -> str:
         if len(self.mistakes) <= 1:
@@ -213,6 +216,7 @@ class InputRefused(RequestRefused):
 
     code = "SUI-3003"
     exit_code = EXIT_USAGE
+    fields = ("path",)
 
     def __init__(
         self,
@@ -225,15 +229,13 @@ class InputRefused(RequestRefused):
         super().__init__(message, detail=detail, hint=hint)
         self.path = path
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), **({"path": self.path} if self.path else {})}
-
 
 class Conflict(RequestRefused):
     """The state is not the one the request needs; `run_id` names the run that is in the way."""
 
     code = "SUI-3004"
     exit_code = EXIT_CONFLICT
+    fields = ("run_id",)
 
     def __init__(
         self,
@@ -245,9 +247,6 @@ class Conflict(RequestRefused):
     ) -> None:
         super().__init__(message, detail=detail, hint=hint)
         self.run_id = run_id
-
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), **({"run_id": self.run_id} if self.run_id else {})}
 
 
 class QueueFull(RequestRefused):
@@ -271,6 +270,7 @@ class InvalidJson(DataRefused):
     """A value PostgreSQL's jsonb or the JSON standard refuses; `path` is like `$.a[3].b`."""
 
     code = "SUI-4001"
+    fields = ("path",)
 
     def __init__(
         self,
@@ -283,14 +283,12 @@ class InvalidJson(DataRefused):
         super().__init__(message, detail=detail, hint=hint)
         self.path = path
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "path": self.path}
-
 
 class PayloadTooLarge(DataRefused):
     """An input, a result or a signal above the limit; both sizes are in bytes of JSON."""
 
     code = "SUI-4002"
+    fields = ("size", "limit")
 
     def __init__(
         self,
@@ -305,14 +303,12 @@ class PayloadTooLarge(DataRefused):
         self.size = size
         self.limit = limit
 
-    def to_json(self) -> dict[str, Any]:
-        return {**super().to_json(), "size": self.size, "limit": self.limit}
-
 
 class FileRefused(DataRefused):
     """A file that cannot be read as what it claims to be; row and byte say where."""
 
     code = "SUI-4003"
+    fields = ("path", "row", "byte")
 
     def __init__(
         self,
@@ -328,10 +324,6 @@ class FileRefused(DataRefused):
         self.path = path
         self.row = row
         self.byte = byte
-
-    def to_json(self) -> dict[str, Any]:
-        place = {"path": self.path, "row": self.row, "byte": self.byte}
-        return {**super().to_json(), **{k: v for k, v in place.items() if v is not None}}
 
 
 class FileChanged(DataRefused):
@@ -353,6 +345,7 @@ class ItemsChanged(FanoutError):
     """The source gave other items than the first time; `position` is the first that differs."""
 
     code = "SUI-5001"
+    fields = ("position",)
 
     def __init__(
         self,
@@ -370,6 +363,7 @@ class DuplicateKeys(FanoutError):
     """Two items have one key; `positions` names at most twenty of them."""
 
     code = "SUI-5002"
+    fields = ("positions",)
 
     def __init__(
         self,

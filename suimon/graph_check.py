@@ -45,6 +45,7 @@ def check(graph: Any) -> list[Mistake]:
         return notes.mistakes
     if not _check_values(graph, notes):
         return notes.mistakes
+    graph = _without_nulls(graph)  # they are told; the rest is judged as if they were left out
     _check_document(graph, notes)
     _check_triggers(graph.get("triggers"), notes)
     sound = _check_references(None, "output", graph.get("output", {}), notes)
@@ -55,7 +56,6 @@ def check(graph: Any) -> list[Mistake]:
 
 def _check_values(graph: Mapping[str, Any], notes: Notes) -> bool:
     """Depth, nulls and text that cannot be stored; False when the graph must not be walked."""
-    before = len(notes.mistakes)
     too_deep = _find_nulls(graph, [], notes)
     if too_deep:
         notes.add(None, too_deep, f"nested deeper than {fields.MAX_DEPTH} levels")
@@ -65,7 +65,7 @@ def _check_values(graph: Mapping[str, Any], notes: Notes) -> bool:
     except InvalidJson as error:
         notes.add(None, error.path, error.message, error.hint)
         return False
-    return len(notes.mistakes) == before
+    return True
 
 
 def _find_nulls(value: Any, path: list[str | int], notes: Notes) -> str | None:
@@ -88,6 +88,14 @@ def _find_nulls(value: Any, path: list[str | int], notes: Notes) -> str | None:
         if too_deep:
             return too_deep
     return None
+
+
+def _without_nulls(value: Any) -> Any:
+    if refs.is_quoted(value):
+        return value
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [_without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
 # --------------------------------------------------------------------------- the document

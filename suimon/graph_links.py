@@ -161,4 +161,3 @@ def _check_merges(graph: Graph, notes: Notes) -> None:
             notes.add(merge, "after", message, "one SPAWNER has one MERGE")
         else:
             owner[merged[merge]] = merge
-

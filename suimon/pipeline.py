@@ -9,10 +9,7 @@ the graph is asked for.
 from __future__ import annotations
 
 import inspect
-import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
 from typing import Any, Final, TypeVar, overload
 
 import orjson
@@ -23,6 +20,7 @@ from suimon.core import jsonsafe, refs
 from suimon.core.suggest import one_of
 from suimon.errors import DefinitionError, InvalidJson, Mistake
 from suimon.reference import Reference, owner_of, path_of
+from suimon.source_line import caller, shown
 from suimon.task import describe, name_of, options_of, task
 
 __all__ = ["Pipeline", "Reference", "pipeline", "task"]
@@ -31,7 +29,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _PIPELINE_MARK: Final = "__suimon_pipeline__"
 _WHOLE_INPUT: Final = {refs.REF: "input"}
-_PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120
 
 
 class Pipeline:
@@ -62,7 +59,7 @@ class Pipeline:
         self._returns = False
         self._mistakes: list[Mistake] = []
         self._lines: dict[str, tuple[str, int]] = {}
-        self.file, self.line = _caller()
+        self.file, self.line = caller()
         #: The run's input: `p.input.path` is the field "path" of what the run is started with.
         self.input = Reference(self, ("input",))
         #: The run itself: `p.meta.id`, `p.meta.pipeline`, `p.meta.created_at`.
@@ -155,8 +152,9 @@ class Pipeline:
         """Wait for the children of a spawn. Without `tolerate`, one failed child fails the run."""
         bounds = {"maxFailureRatio": max_failure_ratio, "maxFailures": max_failures}
         bounds = {name: value for name, value in bounds.items() if value is not None}
+        states = [tolerate] if isinstance(tolerate, str) else list(tolerate)
         config = {
-            "tolerateChildFailures": list(tolerate) or None,
+            "tolerateChildFailures": states or None,
             "failureTolerance": bounds or None,
             "failFast": fail_fast,
             "stragglers": stragglers,
@@ -234,9 +232,9 @@ class Pipeline:
             raise TypeError(msg)
         if id in self._vertices:
             self._mistake(id, None, f'there are two vertices "{id}"')
-        self._lines[id] = _caller()
+        self._lines[id] = caller()
         vertex: dict[str, Any] = {"type": kind}
-        if after:
+        if isinstance(after, Reference) or after:
             vertex["after"] = self._after(id, after)
         if kind == graphs.TASK:
             vertex["inputs"] = inputs
@@ -261,7 +259,7 @@ class Pipeline:
         options = options_of(function)
         if options is None:
             hint = "put @task on the function"
-            self._mistake(id, "config.task", f"{_shown(function)} is not a task", hint)
+            self._mistake(id, "config.task", f"{shown(function)} is not a task", hint)
             return {}
         if "<locals>" in function.__qualname__ or "." in function.__qualname__:
             hint = "workers find a task by module and name; move it to the top of its module"
@@ -275,7 +273,7 @@ class Pipeline:
         if isinstance(named, Pipeline):
             named = named.name
         if not isinstance(named, str):
-            message = f"{_shown(target)} cannot be spawned"
+            message = f"{shown(target)} cannot be spawned"
             hint = "the target is a function with @task, a Pipeline, or the name of one"
             self._mistake(id, "config", message, hint)
             return {}
@@ -336,7 +334,7 @@ class Pipeline:
     def _mistake(
         self, vertex: str | None, field: str | None, message: str, hint: str | None = None
     ) -> None:
-        file, line = _caller()
+        file, line = caller()
         self._mistakes.append(Mistake(vertex, field, message, hint, self.name, file, line))
 
     def _placed(self, mistake: Mistake) -> Mistake:
@@ -399,19 +397,3 @@ def pipeline_of(function: object) -> Pipeline | None:
     """The pipeline that `@pipeline` made of a function."""
     found = getattr(function, _PIPELINE_MARK, None) if inspect.isfunction(function) else None
     return found if isinstance(found, Pipeline) else None
-
-
-# --------------------------------------------------------------------------- helpers
-
-
-def _shown(value: Any) -> str:
-    return getattr(value, "__qualname__", None) or repr(value)[:80]
-
-
-def _caller() -> tuple[str, int]:
-    """File and line of the nearest frame outside this package."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
-

@@ -42,6 +42,9 @@ select count(*) filter (where r.status = 'succeeded') as succeeded, count(*) fil
 from suimon.runs r
 where r.id >= suimon.child_id(%(base)s, 0) and r.id <= suimon.child_id(%(base)s, 2147483647);
 
+-- name: tally
+select f.succeeded, f.failed, f.timed_out, f.cancelled from suimon.fanouts f where f.id = %(fanout)s;
+
 -- name: lock_fanout
 select f.succeeded, f.failed, f.timed_out, f.cancelled from suimon.fanouts f where f.id = %(fanout)s for no key update;
 

@@ -10,14 +10,12 @@ Refused with row number: rows with too many or too few fields, quotes that are n
 without a name or with the same one. Blank lines are no rows.
 """
 
-# ruff: noqa: A005  (imports are absolute; inside this package it is read/csv)
-
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Protocol
 
 from suimon.errors import FileRefused
 from suimon.read.text import MAX_LINE_CHARS, TextLines
@@ -34,6 +32,15 @@ class CsvOptions:
     delimiter: str = "auto"
     header: bool | Sequence[str] = True
     skip: int = 0
+
+
+class _Reader(Protocol):
+    """What `csv.reader` makes; its type has no public name before Python 3.13."""
+
+    @property
+    def line_num(self) -> int: ...
+
+    def __next__(self) -> list[str]: ...
 
 
 def read_csv(file: BinaryIO, name: str, options: CsvOptions) -> Iterator[dict[str, str]]:
@@ -134,7 +141,3 @@ def _wrong_width(name: str, row: int, line: int, found: int, wanted: int) -> Fil
 def _chain(first: str, rest: Iterator[str]) -> Iterator[str]:
     yield first
     yield from rest
-
-
-# csv.reader's own type has no public name before Python 3.13
-_Reader = type(csv.reader([]))

@@ -14,7 +14,9 @@ from suimon.errors import FileRefused, InvalidJson, PayloadTooLarge
 from suimon.read.text import TextLines
 
 
-def read_jsonl(file: BinaryIO, name: str, *, encoding: str = "utf-8", skip: int = 0) -> Iterator[Any]:
+def read_jsonl(
+    file: BinaryIO, name: str, *, encoding: str = "utf-8", skip: int = 0
+) -> Iterator[Any]:
     """The values of an open file. Raises FileRefused at the row that cannot be read."""
     lines = TextLines(file, name=name, encoding=encoding)
     found_any = False

@@ -118,9 +118,7 @@ def _marks(status: os.stat_result) -> dict[str, int]:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "inode": status.st_ino}
 
 
-def _compare(
-    name: str, expected: Mapping[str, int], status: os.stat_result, when: str
-) -> None:
+def _compare(name: str, expected: Mapping[str, int], status: os.stat_result, when: str) -> None:
     found = _marks(status)
     different = [key for key, value in expected.items() if key in found and found[key] != value]
     if different:

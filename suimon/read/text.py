@@ -118,7 +118,7 @@ class TextLines:
             first_bad = max(first_bad, bad)
             failures.append(f"{encoding} fails at byte {bad}")
         msg = f'the encoding of "{self._name}" cannot be told: {"; ".join(failures)}'
-        hint = "name the encoding, for instance encoding=\"latin-1\""
+        hint = 'name the encoding, for instance encoding="latin-1"'
         raise FileRefused(msg, path=self._name, byte=first_bad, hint=hint)
 
     def _first_bad_byte(self, encoding: str) -> int | None:

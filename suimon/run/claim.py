@@ -33,6 +33,8 @@ UNFLOORED_COST: Final = 20
 #: The largest claim.
 MAX_CLAIM: Final = 4000
 BATCH_MARGIN: Final = 1000
+#: While the slots have work, a claim of fewer runs than this waits for results to go with.
+SMALL_CLAIM: Final = 100
 
 
 @dataclass(slots=True)

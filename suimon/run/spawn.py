@@ -100,7 +100,7 @@ class LostRun(Exception):
     """The parent is not ours any more, or was asked to stop; nothing was written."""
 
 
-def _fence(conn: Connection, holder: Holder) -> str:
+def fence(conn: Connection, holder: Holder) -> str:
     """Lock the parent under its fence; returns its root. Raises LostRun."""
     row = conn.execute(
         SQL.fence, {"parent": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no}
@@ -125,7 +125,7 @@ def open_fanout(
 
     def act() -> Fanout:
         with transaction(conn):
-            root = _fence(conn, holder)
+            root = fence(conn, holder)
             small = shared is None or len(shared) <= finish.INLINE_BYTES
             if shared is not None and not small:
                 finish.keep_payloads(conn, [(holder.run_id, f"shared:{vertex}", shared)])
@@ -184,7 +184,7 @@ def chunk(
 
     def act() -> tuple[int, bool]:
         with transaction(conn):
-            _fence(conn, holder)
+            fence(conn, holder)
             with conn.pipeline():
                 born = conn.execute(
                     SQL.chunk,
@@ -238,7 +238,7 @@ def seal(
     def act() -> tuple[int | None, finish.Settled]:
         with transaction(conn):
             conn.execute(SQL.lock, {"fanout": fanout.id})
-            _fence(conn, holder)
+            fence(conn, holder)
             beyond = conn.execute(SQL.beyond, {"base": fanout.base, "n": n}).fetchone()
             if beyond is not None:
                 raise _shorter(n, beyond[0])
@@ -265,7 +265,7 @@ def park(
         with transaction(conn):
             for fanout in sorted(fanouts):
                 conn.execute(SQL.lock, {"fanout": fanout})
-            _fence(conn, holder)
+            fence(conn, holder)
             row = conn.execute(
                 SQL.park,
                 {
@@ -294,7 +294,7 @@ def shared_of(conn: Connection, fanouts: Sequence[int]) -> dict[int, str | None]
 
 def first_failures(conn: Connection, fanout: int) -> list[tuple[int, str | None, str, str | None, str]]:
     """(position, key, state, error JSON, run id) of the first 20 children that ended badly."""
-    return [tuple(row) for row in conn.execute(SQL.first_failures, {"fanout": fanout}).fetchall()]  # type: ignore[misc]
+    return [tuple(row) for row in conn.execute(SQL.first_failures, {"fanout": fanout}).fetchall()]
 
 
 def page(

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from suimon.core import suggest
+from suimon.core import clock, suggest
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import UnknownPipeline
@@ -70,14 +69,14 @@ def target(conn: Connection, pipeline: str) -> Target:
         raise UnknownPipeline(
             msg,
             detail=f"Deployed: {', '.join(names[:20])}." if names else "Nothing is deployed yet.",
-            hint=suggest.hint(pipeline, names, otherwise="Deploy it: suimon deploy PATH"),
+            hint=suggest.did_you_mean(pipeline, names) or "Deploy it: suimon deploy PATH",
         )
     return Target(*row)
 
 
 def uuid7() -> str:
     """A UUIDv7: 48 bits of milliseconds, then random, so that ids sort by time (RFC 9562, 5.7)."""
-    raw = bytearray(int(time.time() * 1000).to_bytes(6, "big") + os.urandom(10))
+    raw = bytearray(int(clock.now().timestamp() * 1000).to_bytes(6, "big") + os.urandom(10))
     raw[6] = 0x70 | raw[6] & 0x0F
     raw[8] = 0x80 | raw[8] & 0x3F
     h = raw.hex()

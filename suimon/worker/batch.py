@@ -95,6 +95,29 @@ def execute(conn: Connection, batch: Batch) -> Outcome:
     return outcome
 
 
+@dataclass(slots=True)
+class Probe:
+    """The answer of one look of a worker that wants to be silent; mark None: it is buried."""
+
+    mark: int | None
+    safe: bool
+    outcome: Outcome
+
+
+def probe(
+    conn: Connection, *, worker: int, worker_name: str, pool: str, n: int, mark: int | None
+) -> Probe:
+    """Say idle (once), then: safe? and one un-floored claim, in this order."""
+    if mark is None:
+        mark = wake.go_idle(conn, worker)
+        if mark is None:
+            return Probe(None, False, Outcome())
+        claim.publish_clock(conn, pool)
+    safe = wake.may_be_silent(conn, mark)
+    want = Want(pool, n, [0] * claim.PRIORITIES, unfloored=True)
+    return Probe(mark, safe, execute(conn, Batch(worker, worker_name, want=want)))
+
+
 def _send(conn: Connection, batch: Batch) -> Outcome:
     """One pipeline. Answers are read after its end."""
     answers: list[tuple[Callable[[Outcome, Any], None], Any]] = []

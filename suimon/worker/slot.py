@@ -16,6 +16,7 @@ What it cannot survive, a crash or os._exit, the guardian reports.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import gc
 import io
 import itertools
@@ -83,6 +84,8 @@ class Slot(Desk):
 
     def serve(self) -> None:
         """Load the code, then execute until told to finish."""
+        # A crash in C code names the Python line on descriptor 2, which the worker keeps.
+        faulthandler.enable(file=2)
         os.register_at_fork(after_in_child=self.become_stranger)
         processes.become_subreaper()
         self.commands.start()
@@ -90,10 +93,8 @@ class Slot(Desk):
         self.lane = AsyncLane(max(1, settings.get("async_slots", 1)), self.end_async)
         sys.stdout = Capture("stdout", 1, self.current_log)
         sys.stderr = Capture("stderr", 2, self.current_log)
-        modules = slot_code.enter(settings["root"])
+        tasks, problems = slot_code.survey(settings["root"])
         self.tidy = Tidy(self.on_cancel)
-        tasks, problems = slot_code.survey(modules)
-        self.tidy.look(0)
         gc.collect()
         gc.freeze()
         self.output.write(wire.hello(os.getpid(), tasks, problems))
@@ -180,6 +181,8 @@ class Slot(Desk):
                 raise errors.Cancelled(msg)
             if run.program.kind == "spawn":
                 self.live = run
+                # A spawn's program serves one run, and may hold much.
+                self.programs.pop(run.program.number, None)
                 line = slot_spawn.spawn(run, call_user, next_item)
                 self.live = None
             else:
@@ -244,6 +247,10 @@ class Slot(Desk):
     def take_program(self, body: dict[str, Any]) -> None:
         self.programs[body["n"]] = Program(body)
 
+    def forget(self, numbers: list[int]) -> None:
+        for number in numbers:
+            self.programs.pop(number, None)
+
     def acknowledged(self, body: dict[str, Any]) -> None:
         run = self.runs.get(body["tok"])
         if run is not None and run.acks is not None:
@@ -285,6 +292,7 @@ class Slot(Desk):
         "I": lambda slot, body: slot.start.put(body),
         "P": take_program,
         "R": take_runs,
+        "D": forget,
         "A": acknowledged,
         "Q": answered,
         "X": cancel,

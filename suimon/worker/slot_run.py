@@ -67,9 +67,8 @@ class Program:
         """Find the function and its parameters. Raises what the user's module raises."""
         name = self.definition.get("task") or self.source.get("task")
         if name is not None:
-            function = slot_code.resolve(name)
-            self.binding = slot_code.bind(function)
-            self.function = slot_code.plain_function(function)
+            self.function = slot_code.resolve(name)
+            self.binding = slot_code.bind(self.function)
             self.wants_context = slot_code.wants_context(self.function)
             self.is_async = self.kind == "task" and inspect.iscoroutinefunction(self.function)
         self.ready = True
@@ -269,8 +268,9 @@ def describe(run: Run, error: BaseException, *, binding: bool = False) -> dict[s
             for name, value in error.to_json().items()
             if name not in ("type", "message") and value is not None
         }
-    if kind in ("error", "fatal"):
-        body["traceback"] = _traceback(error)
+    trace = _traceback(error) if kind in ("error", "fatal") else ""
+    if trace:
+        body["traceback"] = trace
     return body
 
 
@@ -303,6 +303,8 @@ def _traceback(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_globals.get("__name__", "")):
         trace = trace.tb_next
+    if trace is None:
+        return ""
     try:
         lines = traceback.format_exception(type(error), error, trace, limit=-FRAMES)
     except Exception:  # noqa: BLE001 - as in _message
@@ -311,7 +313,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _is_ours(module: str) -> bool:
-    return module.startswith("suimon.worker.") or module == "__main__"
+    return module.startswith(("suimon.worker.", "suimon.core.")) or module == "__main__"
 
 
 def _cut(text: str, limit: int) -> str:

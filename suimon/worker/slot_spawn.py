@@ -69,8 +69,7 @@ class Chunks:
         if not self._items or self.stopped:
             return
         while self._unacknowledged >= wire.CHUNKS_UNACKNOWLEDGED:
-            self._listen(WAIT_SECONDS)
-            if self.stopped:
+            if self._listen(WAIT_SECONDS):
                 return
         self.run.desk.write(
             wire.chunk_line(
@@ -87,8 +86,14 @@ class Chunks:
         self._clear()
         self._listen(0)
 
-    def _listen(self, seconds: float) -> None:
-        """Take acknowledgements; a cancelled run is told here, too."""
+    def settle(self) -> None:
+        """Send the rest and wait until all is acknowledged: the end of a list comes after it."""
+        self.send()
+        while self._unacknowledged:
+            self._listen(WAIT_SECONDS)
+
+    def _listen(self, seconds: float) -> bool:
+        """Take acknowledgements; True for "stop". A cancelled run is told here, too."""
         if self.run.cancelled:
             msg = "the run was cancelled"
             raise errors.Cancelled(msg)
@@ -101,7 +106,7 @@ class Chunks:
                 self._unacknowledged -= 1
                 self.stopped = self.stopped or state == "stop"
         except queue.Empty:
-            pass
+            return self.stopped
 
     def _key(self, item: Any, text: bytes) -> str:
         value = item if isinstance(item, dict) else orjson.loads(text)
@@ -146,7 +151,7 @@ def spawn(run: Run, call: Callable[..., Any], step: Next) -> bytes:
             except StopIteration:
                 break
             chunks.add(item)
-        chunks.send()
+        chunks.settle()
         return wire.ended(run.token, chunks.total, stopped=chunks.stopped)
     except BaseException as error:  # noqa: BLE001 - user code; every end must be told
         return _failed(run, chunks, error, binding=binding)
@@ -204,11 +209,13 @@ async def _await(close: Callable[[], Any]) -> None:
 def _failed(run: Run, chunks: Chunks, error: BaseException, *, binding: bool) -> bytes:
     position = chunks.total
     try:
-        chunks.send()
+        chunks.settle()
     except errors.Cancelled as cancelled:
         error = cancelled
     body = describe(run, error, binding=binding) | {"position": position}
-    if isinstance(error, ItemRefusedError | errors.InvalidJson | errors.FileRefused):
+    if isinstance(
+        error, ItemRefusedError | errors.InvalidJson | errors.FileRefused | errors.FileChanged
+    ):
         body["kind"] = "items"
         body.pop("traceback", None)
     return wire.failure(run.token, 0, body)

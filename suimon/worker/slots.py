@@ -93,6 +93,17 @@ class GuardianDied:
     strays: int
 
 
+__all__ = [
+    "Event",
+    "Exited",
+    "Guardian",
+    "GuardianDied",
+    "GuardianLostError",
+    "Silent",
+    "SlotHandle",
+    "Started",
+]
+
 Event = Started | Exited | Silent | GuardianDied
 
 

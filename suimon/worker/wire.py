@@ -11,6 +11,7 @@ raw JSON texts of a chunk, whatever user data holds.
       A {"tok","seq","state"}           a chunk is stored: "go" on, or "stop" reading
       Q {"q","ok"|"err"}                the answer to a question
       X token                           cancel this run
+      D [n,...]                         forget these programs; they will not be named again
       U                                 give back what has not begun
       Z                                 finish what has begun, then exit 0
     slot -> worker
@@ -18,7 +19,7 @@ raw JSON texts of a chunk, whatever user data holds.
       S token microseconds json         success
       F token microseconds json         failure {"type","message","kind","traceback"?,"position"?}
       C token header RS hashes RS items a chunk of a spawn
-      E token {"n"}                     the list of a spawn has ended
+      E token {"n","stopped"?}          the list of a spawn has ended, all chunks acknowledged
       L token stream json-text          log text; stream: log, stdout, stderr, note
       G token done total                progress
       Q token {"q","op",...}            a question
@@ -114,6 +115,11 @@ def runs(number: int, entries: Iterable[tuple[int, Any, Sequence[Any]]]) -> byte
         for token, given, meta in entries
     ]
     return _line(b"R", (number, listed))
+
+
+def forget(numbers: Sequence[int]) -> bytes:
+    """`D`: these programs will not be named again. A spawn's program is forgotten with its run."""
+    return _line(b"D", list(numbers))
 
 
 def acknowledge(token: int, seq: int, *, go_on: bool) -> bytes:
@@ -229,7 +235,7 @@ def command(line: bytes) -> tuple[str, Any]:
         return letter, None
     if letter == "X":
         return letter, int(line[2:])
-    if letter in ("I", "P", "R", "A", "Q"):
+    if letter in ("I", "P", "R", "D", "A", "Q"):
         return letter, orjson.loads(memoryview(line)[2:])
     msg = f"unknown command {line[:40]!r}"
     raise WireError(msg)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
@@ -24,8 +25,16 @@ class SlotHarness:
         to_read, self.to_fd = os.pipe()
         self.from_fd, from_write = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-m", "suimon.worker.slot"]
-            + ["--in", str(to_read), "--out", str(from_write)],
+            [
+                sys.executable,
+                "-I",
+                "-m",
+                "suimon.worker.slot",
+                "--in",
+                str(to_read),
+                "--out",
+                str(from_write),
+            ],
             pass_fds=(to_read, from_write),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -41,15 +50,13 @@ class SlotHarness:
         self.send(wire.init(str(root), async_slots=async_slots))
         self.hello = orjson.loads(self.expect(b"H")[1])
 
-    def __enter__(self) -> SlotHarness:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         for fd in (self.to_fd, self.from_fd):
-            try:
+            with contextlib.suppress(OSError):
                 os.close(fd)
-            except OSError:
-                pass
         try:
             self.process.wait(5)
         except subprocess.TimeoutExpired:
@@ -145,9 +152,7 @@ class SlotHarness:
 def log_text(lines: list[list[bytes]], stream: str) -> str:
     """What a run's `L` lines of one stream say together."""
     return "".join(
-        orjson.loads(line[3])
-        for line in lines
-        if line[0] == b"L" and line[2] == stream.encode()
+        orjson.loads(line[3]) for line in lines if line[0] == b"L" and line[2] == stream.encode()
     )
 
 

@@ -1,0 +1,133 @@
+"""The one slow safety sweep: everything that should never be needed, done again if it was.
+
+The rows of ``suimon.duties`` are the clock and their lock is the election; an idle engine sends the ``take``
+statement and nothing else, because the statement itself says where there is work. Every duty is bounded and
+idempotent, so two takers for a moment do no harm.
+
+    timers   waits that are over and whose own timer died with its worker
+    rescue   running runs whose worker is dead or gone
+    lanes    runs that stand behind a lane with room
+    cancels  cancels that a crash left half done
+    repair   open fan-outs whose tally is wrong, parents that nobody woke
+    flows    ranks of trees that have ended, lanes of spawns that have settled
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from suimon.db.connect import Connection, retrying, transaction
+from suimon.db.statements import statements
+from suimon.run import cancel, finish, lane, rescue, wake
+
+log = logging.getLogger("suimon.duties")
+
+SQL = statements(__package__, "sweep.sql")
+
+#: Children counted in one sweep; larger fan-outs are counted one a sweep.
+COUNT_CHILDREN: Final = 200_000
+
+
+def run(conn: Connection, worker: int | None) -> int:
+    """Take the duties that are due and do those that have work; returns how much they changed."""
+    with transaction(conn):
+        taken = conn.execute(SQL.take, {"worker": worker}).fetchall()
+    return sum(DUTIES[name](conn) for name, work in taken if work)
+
+
+def timers(conn: Connection) -> int:
+    """waiting → queued where the time has come, in batches of 1,000, at most 100."""
+    total = 0
+    for _ in range(100):
+        count = wake.wake_due(conn)
+        total += count
+        if count < 1000:
+            break
+    return total
+
+
+def rescue_dead(conn: Connection) -> int:
+    """Running runs of dead or missing workers."""
+    count, follows = rescue.rescue(conn)
+    if follows.stopped_parents:
+        cancel.end_parents(conn, follows.stopped_parents)
+    return count
+
+
+def repair(conn: Connection) -> int:
+    """Recount open fan-outs and wake parents that were left waiting. Returns what had to be mended."""
+    mended, counted, after = 0, 0, 0
+    while fanouts := conn.execute(SQL.open_fanouts, {"after": after}).fetchall():
+        for fanout, base, _, expected, ended, complete in fanouts:
+            after = fanout
+            size = expected if expected is not None else ended
+            if counted and counted + size > COUNT_CHILDREN:
+                break
+            counted += size
+            mended += _recount(conn, fanout, base)
+            if complete:
+                mended += _settle(conn, [fanout])
+        else:
+            continue
+        break
+    stranded = [row[0] for row in conn.execute(SQL.stranded_parents).fetchall()]
+    if stranded:
+        log.error("repair: %d parents waited for children that had ended", len(stranded))
+        mended += _settle(conn, stranded)
+    return mended
+
+
+def _recount(conn: Connection, fanout: int, base: str) -> int:
+    """Compare without a lock; if different lock, and count in the next statement."""
+
+    def act() -> int:
+        with transaction(conn):
+            before = conn.execute(SQL.lock_fanout, {"fanout": fanout}).fetchone()
+            true = conn.execute(SQL.count_children, {"base": base}).fetchone()
+            if before is None or true is None or tuple(before) == tuple(true):
+                return 0
+            log.error("repair: fan-out %d counted %s, its children say %s", fanout, before, true)
+            names = ("succeeded", "failed", "timed_out", "cancelled")
+            values: dict[str, Any] = dict(zip(names, true, strict=True))
+            conn.execute(SQL.correct, {"fanout": fanout, **values})
+            finish.settled(finish.send_settle(conn, [fanout]))
+            return 1
+
+    seen = conn.execute(SQL.count_children, {"base": base}).fetchone()
+    stored = conn.execute(SQL.tally, {"fanout": fanout}).fetchone()
+    return 0 if seen == stored else retrying(act)
+
+
+def _settle(conn: Connection, fanouts: list[int]) -> int:
+    def act() -> finish.Settled:
+        with transaction(conn):
+            for fanout in sorted(fanouts):
+                conn.execute(SQL.lock_fanout, {"fanout": fanout})
+            follows = finish.settled(finish.send_settle(conn, fanouts))
+            wake.wake(conn, follows.pools)
+            return follows
+
+    follows = retrying(act)
+    if follows.stopped_parents:
+        cancel.end_parents(conn, follows.stopped_parents)
+    return len(follows.pools) + len(follows.stopped_parents)
+
+
+def flows(conn: Connection) -> int:
+    """Drop what trees that have ended left behind; at most 1,000 rows of each."""
+    conn.execute(SQL.drop_flows)
+    conn.execute(SQL.drop_spawn_lanes)
+    return 0
+
+
+#: name in ``suimon.duties`` → what it does, returning how much it changed.
+DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
+    "timers": timers,
+    "rescue": rescue_dead,
+    "lanes": lane.sweep,
+    "cancels": cancel.sweep,
+    "repair": repair,
+    "flows": flows,
+}

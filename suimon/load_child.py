@@ -1,0 +1,195 @@
+"""The child half of reading definitions: import everything, collect, check, all mistakes at once.
+
+A module that cannot be imported is one mistake among the others; the rest is still read, so that a
+person sees everything that is wrong in one go.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from suimon import graph as graphs
+from suimon import modules
+from suimon.binding import bind
+from suimon.core.suggest import one_of
+from suimon.errors import DefinitionError, LoadFailed, Mistake
+from suimon.graph_fields import MAX_TEXT_BYTES
+from suimon.graph_set import TaskInfo, check_tasks, check_together
+from suimon.pipeline import Pipeline, pipeline_of
+from suimon.task import describe, options_of
+
+# A JSON file is a definition when its object has the key "suimon"; looked for in its beginning.
+_LOOKS_LIKE_ONE: Final = re.compile(rb'"suimon"\s*:')
+_YAML_LOOKS_LIKE_ONE: Final = re.compile(rb"^suimon\s*:", re.MULTILINE)
+_HEAD_BYTES: Final = 64 * 1024
+
+
+def read(path: str) -> dict[str, Any]:
+    """The document for the parent."""
+    try:
+        reader = Reader(path)
+        reader.read()
+    except LoadFailed as error:
+        return {"failed": error.to_json()}
+    return reader.document()
+
+
+class Reader:
+    """What was found below one PATH so far."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.root = modules.folder_of(path)
+        self.tasks: dict[str, TaskInfo] = {}
+        self.plain: set[str] = set()  # functions without @task, to say so when one is named
+        self.graphs: dict[str, dict[str, Any]] = {}
+        self.files: dict[str, str] = {}
+        self.lines: dict[tuple[str, str | None], tuple[str, int]] = {}
+        self.mistakes: list[Mistake] = []
+        self.broken: set[str] = set()  # names whose own mistakes are told already
+        self._seen: set[int] = set()
+
+    def read(self) -> None:
+        modules.enter(self.path)
+        for found in modules.find(self.path):
+            loaded = modules.load(found, self.root)
+            if isinstance(loaded, Mistake):
+                self.mistakes.append(loaded)
+            else:
+                self._collect(loaded, found)
+        for file in modules.files_below(self.path, (".json", ".yaml", ".yml")):
+            self._read_definition(file)
+        for graph in self.graphs.values():
+            self._place(check_tasks(graph, self.tasks))
+        self._place(check_together(self.graphs.values(), self.broken))
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "pipelines": [
+                {
+                    "name": name,
+                    "hash": graphs.graph_hash(graph),
+                    "graph": graph,
+                    "source_file": self.files[name],
+                }
+                for name, graph in sorted(self.graphs.items())
+            ],
+            "tasks": {name: info.to_json() for name, info in sorted(self.tasks.items())},
+            "mistakes": [mistake.to_json() for mistake in self.mistakes],
+        }
+
+    # ----------------------------------------------------------------- Python
+
+    def _collect(self, module: ModuleType, found: modules.Found) -> None:
+        for name, value in list(vars(module).items()):
+            if isinstance(value, Pipeline):
+                self._add_pipeline(value)
+            elif inspect.isfunction(value):
+                made = pipeline_of(value)
+                if made is not None:
+                    self._add_pipeline(made)
+                if value.__module__ == module.__name__:
+                    self._add_function(name, value, found)
+
+    def _add_function(self, name: str, function: Any, found: modules.Found) -> None:
+        called = f"{found.name}:{name}"
+        if options_of(function) is None:
+            self.plain.add(called)
+            return
+        self.tasks[called] = describe(function)
+        try:
+            bind(function)
+        except TypeError as error:
+            line = function.__code__.co_firstlineno
+            shown = self._shown(found.file)
+            self.mistakes.append(Mistake(None, None, str(error), file=shown, line=line))
+
+    def _add_pipeline(self, pipeline: Pipeline) -> None:
+        if id(pipeline) in self._seen:
+            return  # one object, imported by several modules
+        self._seen.add(id(pipeline))
+        mistakes = pipeline.mistakes()
+        if mistakes:
+            self.broken.add(pipeline.name)
+            self.mistakes += [
+                dataclasses.replace(mistake, file=self._shown(mistake.file or pipeline.file))
+                for mistake in mistakes
+            ]
+            return
+        graph = pipeline.graph()
+        for vertex in [None, *graph["vertices"]]:
+            file, line = pipeline.place_of(vertex)
+            self.lines[pipeline.name, vertex] = (self._shown(file), line)
+        self._add_graph(graph, self._shown(pipeline.file), pipeline.line)
+
+    def _add_graph(self, graph: dict[str, Any], file: str, line: int | None = None) -> None:
+        name = graph["pipeline"]
+        if name in self.graphs:
+            message = f'a pipeline "{name}" is defined in {self.files[name]} already'
+            self.mistakes.append(
+                Mistake(None, "pipeline", message, pipeline=name, file=file, line=line)
+            )
+            return
+        self.graphs[name] = graph
+        self.files[name] = file
+
+    # ----------------------------------------------------------------- JSON
+
+    def _read_definition(self, file: Path) -> None:
+        shown = self._shown(file)
+        named_itself = Path(self.path).absolute() == file
+        try:
+            with file.open("rb") as stream:
+                head = stream.read(_HEAD_BYTES)
+                if file.suffix != ".json":
+                    self._refuse_yaml(head, shown, named_itself=named_itself)
+                    return
+                if not named_itself and not _LOOKS_LIKE_ONE.search(head):
+                    return  # data that happens to be JSON
+                text = head + stream.read(MAX_TEXT_BYTES + 1 - len(head))
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            self.mistakes.append(Mistake(None, None, message, file=shown))
+            return
+        try:
+            self._add_graph(graphs.parse(text, file=shown), shown)
+        except DefinitionError as error:
+            self.broken.update(m.pipeline for m in error.mistakes if m.pipeline)
+            self.mistakes += error.mistakes
+
+    def _refuse_yaml(self, head: bytes, shown: str, *, named_itself: bool) -> None:
+        if named_itself or _YAML_LOOKS_LIKE_ONE.search(head):
+            message = "YAML definitions are not in this version"
+            hint = "write it in Python or as JSON"
+            self.mistakes.append(Mistake(None, None, message, hint, file=shown))
+
+    # ----------------------------------------------------------------- helpers
+
+    def _shown(self, file: str | Path) -> str:
+        """A file's name relative to PATH's folder."""
+        full = Path(file)
+        return str(full.relative_to(self.root)) if full.is_relative_to(self.root) else str(file)
+
+    def _place(self, mistakes: Iterable[Mistake]) -> None:
+        """Give mistakes the file and line of their vertex, and unmarked functions their hint."""
+        for mistake in mistakes:
+            pipeline = mistake.pipeline or ""
+            file, line = self.lines.get((pipeline, mistake.vertex), (self.files[pipeline], 0))
+            placed = dataclasses.replace(mistake, file=file, line=line or None)
+            if mistake.field == "config.task" and mistake.vertex is not None:
+                placed = self._about_plain_function(placed, pipeline, mistake.vertex)
+            self.mistakes.append(placed)
+
+    def _about_plain_function(self, mistake: Mistake, pipeline: str, vertex: str) -> Mistake:
+        named = self.graphs[pipeline]["vertices"][vertex]["config"].get("task")
+        if named in self.plain:
+            return dataclasses.replace(mistake, hint=f'put @task on "{named}"')
+        if named not in self.tasks:
+            return dataclasses.replace(mistake, hint=one_of(str(named), self.tasks))
+        return mistake

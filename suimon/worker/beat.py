@@ -1,0 +1,105 @@
+"""The heartbeat thread: says that this worker lives, looks who else does, and buries the dead.
+
+It has a connection of its own, so that no batch can delay a beat, and does nothing but beat. A worker that
+cannot beat stops claiming at two intervals and ends its slots before three, measured from the *send* time
+of the last accepted beat on a clock that counts suspend: before anybody can have buried it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from suimon.core import clock
+from suimon.db import connect
+from suimon.db.connect import Connection
+from suimon.errors import DatabaseUnavailable
+from suimon.run import rescue
+from suimon.worker.watch import Watch
+
+log = logging.getLogger("suimon.worker")
+
+#: Of an interval: no claims after, and slots are ended after, the last accepted beat.
+STOP_CLAIMING: Final = 2.0
+END_SLOTS: Final = 2.75
+
+
+@dataclass(slots=True)
+class Events:
+    """What the thread tells the main loop, each called from this thread."""
+
+    buried_me: Callable[[], None]
+    buried: Callable[[str], None]
+    asked_to_cancel: Callable[[], None]
+    must_end_slots: Callable[[], None]
+
+
+class Heart(threading.Thread):
+    """Beats every ``interval_s``; read ``may_claim`` and ``workers`` from the main loop."""
+
+    def __init__(self, url: str, worker: int, interval_s: float, events: Events) -> None:
+        super().__init__(name="suimon-beat", daemon=True)
+        self._url, self._worker, self._interval_s, self._events = url, worker, interval_s, events
+        self._watch = Watch(interval_s)
+        self._stop = threading.Event()
+        self._accepted_at = clock.boottime()
+        self._ended_slots = False
+        self.draining = False
+        self.workers = 1
+
+    @property
+    def may_claim(self) -> bool:
+        """False when the last accepted beat is two intervals old."""
+        return clock.boottime() - self._accepted_at < STOP_CLAIMING * self._interval_s
+
+    def check(self) -> None:
+        """Called by the main loop too: end the slots in time even while a beat hangs in the network."""
+        if clock.boottime() - self._accepted_at >= END_SLOTS * self._interval_s and not self._ended_slots:
+            self._ended_slots = True
+            self._events.must_end_slots()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def run(self) -> None:
+        conn: Connection | None = None
+        while not self._stop.is_set():
+            began = clock.boottime()
+            try:
+                if conn is None or conn.closed:
+                    conn = connect.connect(self._url, name="beat")
+                if not self._beat(conn, began):
+                    break
+            except (psycopg.Error, DatabaseUnavailable) as error:
+                log.warning("no heartbeat: %s", str(error).splitlines()[0] if str(error) else error)
+                self._watch.forget()
+                if conn is not None:
+                    conn.close()
+                    conn = None
+            self.check()
+            self._stop.wait(max(0.0, self._interval_s - (clock.boottime() - began)))
+        if conn is not None:
+            conn.close()
+
+    def _beat(self, conn: Connection, sent_at: float) -> bool:
+        alive, beats = rescue.beat(conn, self._worker, draining=self.draining)
+        if not alive:
+            log.error("worker %d was declared dead: its runs belong to others now", self._worker)
+            self._events.buried_me()
+            return False
+        self._accepted_at = sent_at
+        self._ended_slots = False
+        self.workers = max(1, len(beats))
+        if any(b.mine and b.asked_to_cancel for b in beats):
+            self._events.asked_to_cancel()
+        for worker, beat in self._watch.look(sent_at, clock.boottime(), beats):
+            name = rescue.bury(conn, worker, beat)
+            if name is not None:
+                log.warning("worker %d (%s) is silent: buried, its runs are taken back", worker, name)
+                self._events.buried(name)
+        return True

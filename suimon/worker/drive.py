@@ -1,0 +1,428 @@
+"""Runs with more than one vertex: what a worker does between the steps.
+
+The planner (``core/plan.py``) says what comes next; this file carries it out: a task or a spawner's list goes
+to a slot, a merge parks the run, a finish ends it. Every step is stored under the fence before the next one
+begins. A parent that waits for its children is not held here at all: it is an ordinary ``waiting`` row.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import psycopg
+
+from suimon.core import jsonsafe, plan, shape
+from suimon.core.durations import seconds
+from suimon.core.plan import StepRecord
+from suimon.db.connect import Connection
+from suimon.errors import SuimonError
+from suimon.run import lane, merge, spawn, submit
+from suimon.run.finish import Ended, Settled
+from suimon.run.spawn import Child, Fanout, FanoutState, Holder, LostRun, Policy
+from suimon.worker import wire
+
+if TYPE_CHECKING:
+    from suimon.worker.held import Held
+    from suimon.worker.worker import Worker
+
+DEFAULT_GRACE = "10s"
+
+
+@dataclass(slots=True)
+class Spawning:
+    """A spawner whose list is being read in a slot."""
+
+    action: plan.Spawn
+    fanout: Fanout
+    child: Child
+    error: SuimonError | None = None
+    stopped: bool = False
+    created: int = 0
+
+
+@dataclass(slots=True)
+class Drive:
+    """Where one run stands between its steps."""
+
+    plan: plan.Plan
+    input: Any
+    run: dict[str, Any]
+    steps: dict[str, StepRecord] = field(default_factory=dict)
+    fanouts: dict[str, FanoutState] = field(default_factory=dict)
+    spawning: Spawning | None = None
+
+    @property
+    def graph(self) -> Mapping[str, Any]:
+        return self.plan.graph
+
+
+def facts_of(run_id: str, pipeline: str) -> dict[str, Any]:
+    """What references to ``run`` may see; a run's id carries its birth."""
+    born = datetime.fromtimestamp(int(run_id.replace("-", "")[:12], 16) / 1000, tz=UTC)
+    return {"id": run_id, "pipeline": pipeline, "created_at": born.isoformat(timespec="milliseconds")}
+
+
+class Driver:
+    """Carries out the planner's actions for the runs of one worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def begin(self, held: Held, steps: dict[str, StepRecord], fanouts: dict[str, FanoutState]) -> None:
+        """A run with several vertices was claimed; its records have been read."""
+        run = held.run
+        held.drive = Drive(
+            self._worker.programs.plan(run.graph_id),
+            orjson.loads(run.input or "null"),
+            facts_of(run.id, run.pipeline),
+            steps,
+            fanouts,
+        )
+        self.advance(held)
+
+    def advance(self, held: Held) -> None:
+        """Do what comes next."""
+        drive = _drive(held)
+        if held.cancel:
+            self.stop(held)
+            return
+        action = drive.plan.next(drive.steps, run_input=drive.input, run=drive.run)
+        match action:
+            case plan.Execute():
+                self._execute(held, action)
+            case plan.Record(vertex, output):
+                self.step_done(held, vertex, "succeeded", 0, orjson.dumps(output), None)
+            case plan.Spawn():
+                self._spawn(held, action)
+            case plan.Merge():
+                self._merge(held, action)
+            case plan.Finish(output):
+                text = jsonsafe.dumps(output, what="output")
+                self._end(held, "succeeded", text.decode(), "")
+            case plan.Fail(error, _, status):
+                self._end(held, status, "", orjson.dumps(error).decode())
+
+    # ------------------------------------------------------------------ tasks
+
+    def _execute(self, held: Held, action: plan.Execute) -> None:
+        drive = _drive(held)
+        program = self._worker.programs.task(held.run.graph_id, action)
+        held.program = program
+        held.vertex = action.vertex
+        held.given = self._with_fanouts(drive, action)
+        self._worker.enqueue(held)
+
+    def _with_fanouts(self, drive: Drive, action: plan.Execute) -> dict[str, Any]:
+        """Merge results among the inputs get their fan-out's number, for their streams."""
+        inputs = action.inputs
+        named = shape.vertices(drive.graph)[action.vertex].get("inputs") or {}
+        for path, what in action.specials:
+            if what != "merge":
+                continue
+            root = named
+            for part in path:
+                root = root[part]
+            reference = root["$ref"]
+            vertex = reference if isinstance(reference, str) else reference[0]
+            fanout = drive.fanouts[shape.merges(drive.graph)[vertex]]
+            place: Any = inputs
+            for part in path[:-1]:
+                place = place[part]
+            place[path[-1]] = {**place[path[-1]], "fanout": str(fanout.id)}
+        return inputs
+
+    def step_done(
+        self,
+        held: Held,
+        vertex: str,
+        status: str,
+        duration_us: int,
+        output: bytes | None,
+        error: Mapping[str, Any] | None,
+    ) -> None:
+        """A vertex has ended; its record is written, and then the run goes on."""
+        drive = _drive(held)
+        value = orjson.loads(output) if output is not None else None
+        drive.steps[vertex] = StepRecord(status, value, error)  # type: ignore[arg-type]
+        self._worker.record_step(
+            held,
+            vertex,
+            status,
+            duration_us,
+            output.decode() if output is not None else "",
+            orjson.dumps(error).decode() if error is not None else "",
+        )
+
+    # ------------------------------------------------------------------ fan-outs
+
+    def _spawn(self, held: Held, action: plan.Spawn) -> None:
+        drive = _drive(held)
+        work = functools.partial(_open, self._worker.holder(held), held, self._worker.pool, drive, action)
+
+        def opened(found: tuple[Fanout, Child]) -> None:
+            fanout, child = found
+            if fanout.expected is not None:
+                # sealed by an earlier try that died before its record: the source is not read again
+                self._sealed(held, action.vertex, fanout.expected)
+                return
+            drive.spawning = Spawning(action, fanout, child)
+            program, given = self._worker.programs.spawn(action, to_pipeline=child.vertex is None)
+            held.program, held.vertex, held.given = program, action.vertex, given
+            self._worker.enqueue(held)
+
+        self._ask(held, work, opened)
+
+    def chunk(self, held: Held, rest: bytes) -> None:
+        """A chunk of the list has come from the slot: store it, then acknowledge."""
+        spawning = _spawning(held)
+        head, hashes, items = rest.split(wire.RS, 2)
+        header = orjson.loads(head)
+        work = functools.partial(
+            spawn.chunk,
+            holder=self._worker.holder(held),
+            fanout=spawning.fanout,
+            child=spawning.child,
+            root_id=held.run.root_id,
+            first=header["first"],
+            n=header["n"],
+            hashes="{" + hashes.decode() + "}",
+            keys=header["keys"],
+            items=items.decode(),
+        )
+
+        def stored(answer: tuple[int, bool]) -> None:
+            created, stop = answer
+            spawning.created += created
+            spawning.stopped = spawning.stopped or stop
+            self._acknowledge(held, header["seq"], go_on=not spawning.stopped)
+            if created:
+                self._worker.hungry()
+
+        def refused(error: Exception) -> None:
+            if isinstance(error, SuimonError):
+                spawning.error = error
+                spawning.stopped = True
+            self._acknowledge(held, header["seq"], go_on=False)
+            if not isinstance(error, SuimonError):
+                self._worker.failed(held, error)
+
+        self._worker.ledger.ask(work, stored, refused)
+
+    def _acknowledge(self, held: Held, seq: int, *, go_on: bool) -> None:
+        self._worker.send_to_slot(held, wire.acknowledge(held.token, seq, go_on=go_on))
+
+    def list_ended(self, held: Held, n: int) -> None:
+        """The list has ended, or was left: seal it, or fail as its chunks said."""
+        spawning = _spawning(held)
+        if spawning.error is not None:
+            self._spawn_failed(held, spawning.error)
+            return
+        if spawning.stopped:
+            # settled early or cancelled: what exists is what there is
+            self._stopped_early(held, spawning)
+            return
+        keyed = spawning.action.config.get("itemKey") is not None
+        work = functools.partial(
+            spawn.seal, holder=self._worker.holder(held), fanout=spawning.fanout, n=n, keyed=keyed
+        )
+
+        def sealed(answer: tuple[int | None, Settled]) -> None:
+            self._worker.follow(answer[1])
+            self._sealed(held, spawning.action.vertex, n)
+
+        self._ask(held, work, sealed, lambda error: self._spawn_failed(held, error))
+
+    def _sealed(self, held: Held, vertex: str, n: int) -> None:
+        _drive(held).spawning = None
+        self.step_done(held, vertex, "succeeded", 0, orjson.dumps({"expected": n}), None)
+
+    def _stopped_early(self, held: Held, spawning: Spawning) -> None:
+        """Fail-fast or a cancel ended the fan-out while its list was read."""
+        holder = self._worker.holder(held)
+        work = functools.partial(merge.seal_short, holder=holder, fanout=spawning.fanout)
+
+        def sealed(answer: tuple[int, Settled]) -> None:
+            self._worker.follow(answer[1])
+            self._worker.upkeep.cancel_soon()
+            self._sealed(held, spawning.action.vertex, answer[0])
+
+        self._ask(held, work, sealed)
+
+    def list_failed(self, held: Held, status: str, error: Mapping[str, Any]) -> None:
+        """The source raised, or an item cannot be one: the step fails, the children run on."""
+        spawning = _spawning(held)
+        vertex = spawning.action.vertex
+        if spawning.error is not None:
+            self._spawn_failed(held, spawning.error)
+            return
+        _drive(held).spawning = None
+        self.step_done(held, vertex, status, 0, None, error)
+
+    def _spawn_failed(self, held: Held, error: SuimonError) -> None:
+        vertex = _spawning(held).action.vertex
+        _drive(held).spawning = None
+        self.step_done(held, vertex, "failed", 0, None, error.to_json())
+
+    # ------------------------------------------------------------------ merge and end
+
+    def _merge(self, held: Held, action: plan.Merge) -> None:
+        """Park until the fan-out has settled; then record what it means."""
+        grace_s = seconds(action.config.get("grace", DEFAULT_GRACE))
+        work = functools.partial(_merge, self._worker.holder(held), action, grace_s)
+
+        def answered(found: tuple[FanoutState, merge.Judged | None, float | None]) -> None:
+            fanout, judged, timer_s = found
+            _drive(held).fanouts[action.spawner] = fanout
+            if judged is None:
+                self._worker.drop(held)  # it waits as a row; nobody holds it
+                if timer_s is not None:
+                    self._worker.upkeep.arm(timer_s)
+                return
+            output = orjson.dumps(judged.output) if judged.output is not None else None
+            status = "succeeded" if judged.error is None else "failed"
+            self.step_done(held, action.vertex, status, 0, output, judged.error)
+
+        self._ask(held, work, answered)
+
+    def _end(self, held: Held, status: str, output: str, error: str) -> None:
+        run = held.run
+        ended = Ended(run.id, run.claim_no, status, output, error, 0, run.fanout_id, run.lane)
+        if not _drive(held).fanouts and not shape.of_kind(_drive(held).graph, shape.SPAWNER):
+            self._worker.end(held, ended)
+            return
+        graph = dict(_drive(held).graph)
+        work = functools.partial(
+            merge.finish_parent,
+            holder=self._worker.holder(held),
+            ended=ended,
+            graph=graph,
+            grace_s=seconds(DEFAULT_GRACE),
+        )
+
+        def answered(end: merge.ParentEnd) -> None:
+            self._worker.follow(end.settled)
+            self._worker.touched(end.pools)
+            self._worker.drop(held)
+
+        self._ask(held, work, answered)
+
+    def stop(self, held: Held) -> None:
+        """This run was asked to stop and nothing of it executes: end it, or wait for its children."""
+        work = functools.partial(merge.stop_parent, holder=self._worker.holder(held))
+
+        def answered(waits: bool) -> None:  # noqa: FBT001
+            self._worker.upkeep.cancel_soon()
+            if waits:
+                self._worker.drop(held)
+            else:
+                self._worker.end_cancelled(held)
+
+        self._ask(held, work, answered)
+
+    # ------------------------------------------------------------------ the ledger
+
+    def _ask(
+        self,
+        held: Held,
+        work: Callable[[Connection], Any],
+        then: Callable[[Any], None],
+        refused: Callable[[SuimonError], None] | None = None,
+    ) -> None:
+        """Ask the ledger; a lost run is dropped, a refusal fails the step, the rest is an error."""
+
+        def failed(error: Exception) -> None:
+            if isinstance(error, LostRun):
+                self._worker.lost(held)
+            elif isinstance(error, SuimonError) and refused is not None:
+                refused(error)
+            else:
+                self._worker.failed(held, error)
+
+        self._worker.ledger.ask(work, then, failed)
+
+
+def _drive(held: Held) -> Drive:
+    assert held.drive is not None
+    return held.drive
+
+
+def _spawning(held: Held) -> Spawning:
+    spawning = _drive(held).spawning
+    assert spawning is not None
+    return spawning
+
+
+def _open(
+    holder: Holder, held: Held, pool: str, drive: Drive, action: plan.Spawn, conn: Connection
+) -> tuple[Fanout, Child]:
+    """Open the fan-out: who the children are, in which pool and lane, and how the merge judges."""
+    config, run = action.config, held.run
+    limit = config.get("concurrency")
+    base = submit.fanout_base()
+    own = f"spawn:{base}" if isinstance(limit, int) else None
+    merge_step = shape.merge_step(drive.graph, action.vertex)
+    merge_config = (shape.vertices(drive.graph).get(merge_step) or {}).get("config") or {}
+    shared = jsonsafe.dumps(action.shared, what="shared").decode() if action.shared else None
+    fanout = spawn.open_fanout(
+        conn,
+        holder,
+        vertex=action.vertex,
+        base=base,
+        policy=_policy(merge_config),
+        spawn_lane=own,
+        spawn_limit=limit if own else None,
+        shared=shared,
+    )
+    interruptions = int(config.get("maxInterruptions", 3))
+    if "task" in config:
+        child = Child(
+            run.pipeline, run.graph_id, action.vertex, config.get("pool", pool), run.priority,
+            interruptions, fanout.lane, limit if own else None, own_lane=own is not None,
+        )  # fmt: skip
+        return fanout, child
+    target = submit.target(conn, config["pipeline"])
+    child_lane, lane_limit = fanout.lane, limit if own else None
+    if target.lane_limit is not None:
+        child_lane = spawn.sub_lane(conn, run.id, lane.pipeline_lane(config["pipeline"]))
+        lane_limit = target.lane_limit if "/" not in child_lane else 1
+        lane.make_rows(conn, [(child_lane, lane_limit, None)])
+    child = Child(
+        config["pipeline"], target.graph_id, None, config.get("pool", target.pool), run.priority,
+        interruptions, child_lane, lane_limit, own_lane=child_lane == fanout.lane,
+    )  # fmt: skip
+    return fanout, child
+
+
+def _policy(config: Mapping[str, Any]) -> Policy:
+    bounds = config.get("failureTolerance") or {}
+    ratio = bounds.get("maxFailureRatio")
+    return Policy(
+        tolerate=tuple(sorted(s.lower() for s in config.get("tolerateChildFailures", []))),
+        max_failures=bounds.get("maxFailures"),
+        max_failure_ratio=None if ratio is None else repr(ratio),
+        fail_fast=bool(config.get("failFast", False)),
+        stragglers=config.get("stragglers", "cancel"),
+    )
+
+
+def _merge(
+    holder: Holder, action: plan.Merge, grace_s: float, conn: Connection
+) -> tuple[FanoutState, merge.Judged | None, float | None]:
+    """Judge the fan-out if it is over; otherwise park the run. (state, judged or None, timer)."""
+    for _ in range(100):  # settled between the look and the park: look again
+        states = [f for f in spawn.of_parents(conn, [holder.run_id]) if f.vertex == action.spawner]
+        if not states:
+            raise LostRun(holder.run_id)
+        fanout = states[0]
+        if merge.is_over(fanout, grace_s):
+            return fanout, merge.judge(conn, fanout), None
+        parked, timer_s = spawn.park(conn, holder, [fanout.id], grace_s=grace_s)
+        if parked:
+            return fanout, None, timer_s
+    msg = f"run {holder.run_id} could neither be parked nor merged"
+    raise psycopg.InternalError(msg)

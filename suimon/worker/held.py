@@ -1,0 +1,176 @@
+"""What a worker holds in memory: claimed runs, the programs they execute, and what each slot has.
+
+All of it belongs to the worker's main thread; nothing here is locked. A run is *held* from its claim until
+the database has confirmed its end (or its parking, or its release).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from suimon.core import backoff
+from suimon.core.durations import seconds
+from suimon.run.claim import Claimed
+from suimon.worker import wire
+from suimon.worker.rawlog import RawLog
+
+if TYPE_CHECKING:
+    from suimon.worker.drive import Drive
+    from suimon.worker.slots import SlotHandle
+
+#: How much work, in seconds, a slot is given ahead: long runs one by one, microsecond runs by the hundred.
+AHEAD_SECONDS: Final = 0.05
+#: Runs a slot has at most, begun or not.
+AHEAD_RUNS: Final = 1000
+#: Weight of the newest duration in a program's mean.
+_NEWEST: Final = 0.1
+#: What a slot spends on a run beside the function itself.
+_OVERHEAD_SECONDS: Final = 15e-6
+
+
+@dataclass(slots=True)
+class Program:
+    """A vertex made ready to execute: what slots are told, and the policy for its failures."""
+
+    number: int
+    task: str
+    definition: dict[str, Any]
+    retries: int = 0
+    backoff: backoff.Backoff = field(default_factory=lambda: backoff.parse(backoff.DEFAULT))
+    timeout_s: float | None = None
+    is_async: bool = False
+    spawns: bool = False
+    mean_s: float | None = None
+
+    def learn(self, duration_s: float) -> None:
+        """Take one more measured duration into the mean; a longer one counts at once."""
+        cost = duration_s + _OVERHEAD_SECONDS
+        if self.mean_s is None or cost > 4 * self.mean_s:
+            self.mean_s = cost
+        else:
+            self.mean_s += _NEWEST * (cost - self.mean_s)
+
+    @property
+    def expected_s(self) -> float:
+        """What the next run of it is thought to take; unknown: a slot's whole share."""
+        return AHEAD_SECONDS if self.mean_s is None else self.mean_s
+
+
+def policy(config: dict[str, Any]) -> dict[str, Any]:
+    """The failure policy in a vertex's config, as ``Program`` takes it."""
+    found: dict[str, Any] = {"retries": int(config.get("retries", 0))}
+    if "backoff" in config:
+        found["backoff"] = backoff.parse(config["backoff"])
+    if "timeout" in config:
+        found["timeout_s"] = seconds(config["timeout"])
+    return found
+
+
+@dataclass(slots=True)
+class Held:
+    """One claimed run. ``token`` names this try of it inside the worker's slots."""
+
+    run: Claimed
+    token: int
+    program: Program | None = None
+    given: bytes | dict[str, Any] | None = None
+    vertex: str | None = None            # the step under way, of a run with several
+    attempt: int = 0                     # tries of that step
+    interruptions: int = 0
+    slot: int | None = None
+    drive: Drive | None = None
+    cancel: bool = False
+    cancel_at: float | None = None       # when its slot was told
+    failing: str | None = None           # why its slot is being killed: timed_out, cancelled, memory
+    waited_since: float = 0.0            # when it was given to its slot
+    gone: bool = False                   # not ours any more; whatever its slot still says is dropped
+    raw: RawLog | None = None
+
+    @property
+    def fence(self) -> tuple[str, int]:
+        return self.run.id, self.run.claim_no
+
+
+@dataclass(slots=True)
+class Slot:
+    """One slot as the main loop sees it."""
+
+    no: int
+    handle: SlotHandle
+    ready: bool = False
+    killed: str | None = None            # why we asked the guardian to end it
+    given: deque[Held] = field(default_factory=deque)
+    programs: set[int] = field(default_factory=set)
+    ahead_s: float = 0.0
+    moved_at: float = 0.0                # when its first run became the first
+    asked_back: bool = False
+    rss_at: float = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.given)
+
+    def room(self, held: Held) -> bool:
+        """Whether this run may be given to the slot now; one that must be alone needs it empty."""
+        if not self.ready or self.killed is not None:
+            return False
+        if not self.given:
+            return True
+        if held.run.alone or any(h.run.alone for h in self.given):
+            return False
+        assert held.program is not None
+        if held.program.spawns or any(h.program is not None and h.program.spawns for h in self.given):
+            return False
+        return len(self.given) < AHEAD_RUNS and self.ahead_s + held.program.expected_s <= AHEAD_SECONDS
+
+    def room_async(self, held: Held, shared: int) -> bool:
+        """`async def` tasks share a slot: up to ``shared`` of them at once, whatever they take."""
+        if not self.ready or self.killed is not None or held.run.alone or not held.program:
+            return False
+        return held.program.is_async and len(self.given) < shared and all(
+            h.program is not None and h.program.is_async and not h.run.alone for h in self.given
+        )
+
+    def begun(self, shared: int) -> list[Held]:
+        """The runs that may have begun: the first one, or the first ``shared`` async ones."""
+        found: list[Held] = []
+        for held in self.given:
+            if found and not (held.program and held.program.is_async and len(found) < shared):
+                break
+            found.append(held)
+            if not (held.program and held.program.is_async):
+                break
+        return found
+
+    def give(self, batch: list[Held], now: float) -> None:
+        """Send runs of one program, in order."""
+        program = batch[0].program
+        assert program is not None
+        lines = b""
+        if program.number not in self.programs:
+            self.programs.add(program.number)
+            lines = wire.program(program.definition)
+        entries = []
+        for held in batch:
+            held.slot = self.no
+            held.waited_since = now
+            if not self.given:
+                self.moved_at = now
+            self.given.append(held)
+            self.ahead_s += program.expected_s
+            run = held.run
+            entries.append((held.token, held.given, (run.id, held.attempt, run.item_key, run.pipeline)))
+        self.handle.send(lines + wire.runs(program.number, entries))
+
+    def take(self, held: Held, now: float) -> None:
+        """This run has left the slot (a result, or given back)."""
+        if self.given and self.given[0] is held:
+            self.given.popleft()
+            self.moved_at = now
+        else:
+            self.given.remove(held)
+        held.slot = None
+        if held.program is not None:
+            self.ahead_s = max(0.0, self.ahead_s - held.program.expected_s) if self.given else 0.0

@@ -1,0 +1,178 @@
+"""From a claim's rows to runs in slots: graphs, shared inputs, step records, and code that is missing.
+
+What a claim does not bring is fetched in one request: graphs never seen, a fan-out's shared inputs, and the
+records of runs with several vertices. A run whose function this worker's code has not is held back with its
+reason (``no_code:...``); it is never failed for that.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from suimon.core import plan
+from suimon.core.plan import StepRecord
+from suimon.db.connect import Connection
+from suimon.run import claim, lane, spawn, step
+from suimon.run.claim import Claimed
+from suimon.run.spawn import FanoutState
+from suimon.worker.drive import facts_of
+
+if TYPE_CHECKING:
+    from suimon.worker.held import Held
+    from suimon.worker.worker import Worker, WorkerOptions
+
+
+@dataclass(slots=True)
+class Extras:
+    """What a claim's rows need beside themselves."""
+
+    graphs: list[tuple[int, str, str]] = field(default_factory=list)
+    shared: dict[int, str | None] = field(default_factory=dict)
+    steps: dict[str, dict[str, StepRecord]] = field(default_factory=dict)
+    fanouts: dict[str, dict[str, FanoutState]] = field(default_factory=dict)
+
+
+def fetch(
+    conn: Connection, graphs: Sequence[int], fanouts: Sequence[int], parents: Sequence[str]
+) -> Extras:
+    """Read the extras in at most four statements."""
+    found = Extras()
+    if graphs:
+        found.graphs = [tuple(r) for r in conn.execute(claim.SQL.graphs, {"ids": list(graphs)}).fetchall()]
+    if fanouts:
+        found.shared = spawn.shared_of(conn, fanouts)
+    if parents:
+        for run_id, vertex, status, output, error in step.of_runs(conn, parents):
+            record = StepRecord(
+                status,  # type: ignore[arg-type]
+                None if output is None else orjson.loads(output),
+                None if error is None else orjson.loads(error),
+            )
+            found.steps.setdefault(run_id, {})[vertex] = record
+        for state in spawn.of_parents(conn, parents):
+            found.fanouts.setdefault(state.parent_id, {})[state.vertex] = state
+    return found
+
+
+def facts_of_worker(options: WorkerOptions, tasks: list[str]) -> dict[str, Any]:
+    """What the workers table says of this boot."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return {
+        "name": options.name,
+        "pool": options.pool,
+        "slots": options.slots,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "boot_id": boot.read_text(encoding="ascii").strip() if boot.exists() else "",
+        "pid_started": Path("/proc/self/stat").read_text(encoding="ascii").rsplit(") ", 1)[1].split()[19],
+        "package_version": metadata.version("suimon"),
+        "beat_ms": int(options.heartbeat_s * 1000),
+        "tasks": tasks,
+    }
+
+
+def readmit_all(conn: Connection, *, pool: str, reasons: Sequence[str]) -> int:
+    """Take back all that was held for want of this code, 5,000 a statement, at most 200 of them."""
+    total = 0
+    for _ in range(200):
+        count, lanes = claim.readmit(conn, pool, reasons)
+        lane.admit(conn, lanes)
+        total += count
+        if not count:
+            break
+    return total
+
+
+class Intake:
+    """Takes claimed rows in."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def take(self, claimed: Sequence[Claimed]) -> None:
+        """Hold the rows, fetch what is missing, then hand each one on."""
+        held = [self._worker.hold(row) for row in claimed]
+        programs = self._worker.programs
+        graphs = sorted({r.graph_id for r in claimed if r.graph_id not in programs.graphs})
+        fanouts = sorted({r.fanout_id for r in claimed if r.fanout_id is not None and self._asks(r)})
+        parents = [r.id for r in claimed if r.vertex is None and r.claim_no > 1]
+        if not graphs and not fanouts and not parents:
+            self._accept(held, Extras())
+            return
+        work = functools.partial(fetch, graphs=graphs, fanouts=fanouts, parents=parents)
+
+        def failed(error: Exception) -> None:
+            for one in held:
+                self._worker.failed(one, error)
+
+        self._worker.ledger.ask(work, lambda extras: self._accept(held, extras), failed)
+
+    def _asks(self, row: Claimed) -> bool:
+        assert row.fanout_id is not None
+        if row.vertex is None:
+            return True  # a pipeline's input is its item with the shared fields
+        return not self._worker.programs.knows_child(row.graph_id, row.vertex, row.fanout_id)
+
+    def _accept(self, held: list[Held], extras: Extras) -> None:
+        for graph_id, _, body in extras.graphs:
+            self._worker.programs.add_graph(graph_id, body)
+        for one in held:
+            if not one.gone:
+                self._accept_one(one, extras)
+
+    def _accept_one(self, held: Held, extras: Extras) -> None:
+        run, programs = held.run, self._worker.programs
+        missing = programs.missing(run.graph_id, run.vertex)
+        if missing is not None:
+            self._worker.hold_back(held, f"no_code:{missing}")
+        elif run.cancel_requested:
+            held.cancel = True
+            if run.vertex is None and not programs.is_single(run.graph_id):
+                self._worker.driver.stop(held)
+            else:
+                self._worker.end_cancelled(held)
+        elif run.vertex is not None:
+            assert run.fanout_id is not None
+            shared = extras.shared.get(run.fanout_id)
+            held.program = programs.child(run.graph_id, run.vertex, run.fanout_id, shared)
+            held.given = (run.input or "null").encode()
+            self._worker.enqueue(held)
+        else:
+            if run.fanout_id is not None and (shared := extras.shared.get(run.fanout_id)):
+                run.input = _merged(run.input or "null", shared)
+            if programs.is_single(run.graph_id):
+                self._single(held)
+            else:
+                steps = extras.steps.get(run.id, {})
+                self._worker.driver.begin(held, steps, extras.fanouts.get(run.id, {}))
+
+    def _single(self, held: Held) -> None:
+        """One TASK and nothing else: it writes no step row, its result is the run's."""
+        run = held.run
+        action = self._worker.programs.plan(run.graph_id).next(
+            {}, run_input=orjson.loads(run.input or "null"), run=facts_of(run.id, run.pipeline)
+        )
+        match action:
+            case plan.Execute():
+                held.program = self._worker.programs.task(run.graph_id, action)
+                held.given = action.inputs
+                self._worker.enqueue(held)
+            case plan.Fail(error, _, status):
+                self._worker.end_failed(held, status, error)
+            case other:
+                msg = f"a graph of one task cannot ask for {other!r}"
+                raise AssertionError(msg)
+
+
+def _merged(item: str, shared: str) -> str:
+    value: dict[str, Any] = {**orjson.loads(item), **orjson.loads(shared)}
+    return orjson.dumps(value).decode()

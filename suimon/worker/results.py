@@ -1,0 +1,226 @@
+"""What slots say: results, log text, chunks of lists, questions. One line at a time, cheaply.
+
+A success of a run with one vertex is the hot path: a lookup, a record, nothing decoded.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from suimon.core import backoff, clock
+from suimon.run import spawn
+from suimon.run.finish import Again, Ended
+from suimon.worker import wire
+from suimon.worker.held import Held, Slot
+from suimon.worker.rawlog import RawLog
+
+if TYPE_CHECKING:
+    from suimon.worker.worker import Worker
+
+log = logging.getLogger("suimon.worker")
+
+#: Failures that another try cannot mend.
+FINAL_KINDS: Final = frozenset({"fatal", "input", "too_large", "items", "invalid"})
+
+
+class Results:
+    """Turns lines into records of the worker's outbox."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._rng = random.Random()  # noqa: S311  (jitter, no secret)
+
+    def lines(self, slot: Slot, lines: list[bytes]) -> None:
+        """Deal with whole lines of one slot, in order."""
+        tokens = self._worker.tokens
+        for line in lines:
+            head = line[:1]
+            if head == b"S":
+                _, token, took, output = line.split(b" ", 3)
+                held = tokens.get(int(token))
+                if held is not None:
+                    self._success(slot, held, int(took), output)
+            elif head == b"C":
+                _, token, rest = line.split(b" ", 2)
+                self._chunk(int(token), rest)
+            else:
+                self._rare(slot, wire.split(line))
+
+    def _rare(self, slot: Slot, parts: list[bytes]) -> None:
+        head = parts[0]
+        if head == b"H":
+            self._worker.slot_ready(slot, orjson.loads(parts[1]))
+        elif head == b"U":
+            self._worker.given_back(slot, orjson.loads(parts[1]))
+        elif head == b"F":
+            held = self._worker.tokens.get(int(parts[1]))
+            if held is not None:
+                self._failure(slot, held, int(parts[2]), orjson.loads(parts[3]))
+        elif head == b"E":
+            self._list_ended(slot, int(parts[1]), orjson.loads(parts[2]))
+        elif head == b"L":
+            held = self._worker.tokens.get(int(parts[1]))
+            if held is not None:
+                self._worker.add_log(held, parts[2].decode(), orjson.loads(parts[3]))
+        elif head == b"Q":
+            self._question(int(parts[1]), orjson.loads(parts[2]))
+        elif head != b"G":
+            log.error("slot %d said %r; it is ended", slot.no, parts[0][:40])
+            self._worker.slots.kill(slot, "it does not speak the protocol")
+
+    # ------------------------------------------------------------------ ends
+
+    def _success(self, slot: Slot, held: Held, took_us: int, output: bytes) -> None:
+        program = held.program
+        assert program is not None
+        slot.take(held, clock.monotonic())
+        program.learn(took_us / 1e6)
+        self._worker.slots.learn(program.mean_s or 0.0)
+        self._close_raw(held)
+        del self._worker.tokens[held.token]
+        if held.gone:
+            return
+        if held.drive is not None:
+            assert held.vertex is not None
+            self._worker.driver.step_done(held, held.vertex, "succeeded", took_us, output, None)
+            return
+        run = held.run
+        self._worker.end(
+            held,
+            Ended(run.id, run.claim_no, "succeeded", output.decode(), "", took_us, run.fanout_id, run.lane),
+        )
+
+    def _failure(self, slot: Slot, held: Held, took_us: int, error: dict[str, Any]) -> None:
+        program = held.program
+        assert program is not None
+        slot.take(held, clock.monotonic())
+        if took_us:
+            program.learn(took_us / 1e6)
+        self._close_raw(held)
+        self._worker.tokens.pop(held.token, None)
+        if not held.gone:
+            self.failed_try(held, took_us, error)
+
+    def failed_try(self, held: Held, took_us: int, error: dict[str, Any]) -> None:
+        """A try has failed: another one later, or the end of the step."""
+        program = held.program
+        assert program is not None
+        kind = error.get("kind", "error")
+        if held.cancel or (kind == "cancelled" and held.cancel_at is not None):
+            self._cancelled(held)
+            return
+        how = "timed_out" if kind == "timeout" else "failed"
+        if program.spawns:
+            self._worker.driver.list_failed(held, how, error)
+            return
+        failures = max(1, held.attempt - held.interruptions)
+        if kind not in FINAL_KINDS and failures <= program.retries:
+            delay_s = backoff.delay(program.backoff, failures, self._rng)
+            text = orjson.dumps(error).decode()
+            run = held.run
+            self._worker.try_again(
+                held, Again(run.id, run.claim_no, delay_s, how, held.vertex or "", text)
+            )
+            return
+        if held.drive is not None:
+            assert held.vertex is not None
+            self._worker.driver.step_done(held, held.vertex, how, took_us, None, error)
+            return
+        run = held.run
+        text = orjson.dumps(error).decode()
+        self._worker.end(
+            held, Ended(run.id, run.claim_no, how, "", text, took_us, run.fanout_id, run.lane)
+        )
+
+    def _cancelled(self, held: Held) -> None:
+        if held.drive is not None:
+            self._worker.driver.stop(held)
+        else:
+            self._worker.end_cancelled(held)
+
+    # ------------------------------------------------------------------ lists and questions
+
+    def _chunk(self, token: int, rest: bytes) -> None:
+        held = self._worker.tokens.get(token)
+        if held is None or held.gone or held.drive is None or held.drive.spawning is None:
+            if held is not None:
+                seq = orjson.loads(rest.split(wire.RS, 1)[0])["seq"]
+                self._worker.send_to_slot(held, wire.acknowledge(token, seq, go_on=False))
+            return
+        self._worker.driver.chunk(held, rest)
+
+    def _list_ended(self, slot: Slot, token: int, body: dict[str, Any]) -> None:
+        held = self._worker.tokens.pop(token, None)
+        if held is None:
+            return
+        slot.take(held, clock.monotonic())
+        self._close_raw(held)
+        if held.gone:
+            return
+        if held.cancel:
+            self._worker.driver.stop(held)
+        else:
+            self._worker.driver.list_ended(held, body["n"])
+
+    def _question(self, token: int, body: dict[str, Any]) -> None:
+        """A page of a merge's children; only of the run's own fan-outs."""
+        held = self._worker.tokens.get(token)
+        if held is None or held.drive is None:
+            return
+        number = body["q"]
+        mine = [f for f in held.drive.fanouts.values() if str(f.id) == str(body.get("fanout"))]
+        if body.get("op") != "children" or not mine:
+            refusal = wire.refuse(number, "NotYours", "this run has no such fan-out")
+            self._worker.send_to_slot(held, refusal)
+            return
+        work = functools.partial(
+            spawn.page,
+            fanout=mine[0].id,
+            base=mine[0].base,
+            which=str(body.get("which")),
+            after=int(body.get("after", -1)),
+            limit=int(body.get("limit", wire.PAGE_ROWS)),
+        )
+
+        def answer(rows: list[tuple[Any, ...]]) -> None:
+            page = [
+                [p, k, s, _json(value), _json(error), run_id] for p, k, s, value, error, run_id in rows
+            ]
+            self._worker.send_to_slot(held, wire.answer(number, page))
+
+        def refuse(error: Exception) -> None:
+            text = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self._worker.send_to_slot(held, wire.refuse(number, type(error).__name__, text))
+
+        self._worker.ledger.ask(work, answer, refuse)
+
+    # ------------------------------------------------------------------ raw output
+
+    def drain_raw(self, slot: Slot) -> None:
+        """What subprocesses and C code wrote to the slot's descriptors 1 and 2, for its current run."""
+        for fd, stream in ((slot.handle.out_fd, "stdout"), (slot.handle.err_fd, "stderr")):
+            for _ in range(16):  # at most 16 MiB a turn; the pipe keeps the rest
+                data = slot.handle.read_raw(fd)
+                if not data:
+                    break
+                if slot.given:
+                    held = slot.given[0]
+                    if held.raw is None:
+                        held.raw = RawLog()
+                    for text in held.raw.take(stream, data):
+                        self._worker.add_log(held, stream, text)
+
+    def _close_raw(self, held: Held) -> None:
+        if held.raw is not None:
+            for stream, text in held.raw.end():
+                self._worker.add_log(held, stream, text)
+            held.raw = None
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else orjson.Fragment(text)

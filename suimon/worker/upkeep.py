@@ -1,0 +1,150 @@
+"""The thread for everything that is not a batch: own timers, rescue after a burial, cancels, the slow sweep.
+
+It has a connection of its own, so that taking back 50,000 runs of a dead worker delays no batch. Each act is
+bounded and idempotent; whatever fails here is done again by the next sweep, of this worker or another.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+from collections.abc import Callable
+
+import psycopg
+
+from suimon.core import clock
+from suimon.db import connect
+from suimon.db.connect import Connection
+from suimon.duties import sweep
+from suimon.errors import DatabaseUnavailable, SuimonError
+from suimon.run import cancel, finish, rescue, wake
+
+log = logging.getLogger("suimon.worker")
+
+
+class Upkeep(threading.Thread):
+    """Thread-safe requests in, idempotent acts out."""
+
+    def __init__(self, url: str, worker: int, sweep_s: float, *, duties: bool = True) -> None:
+        super().__init__(name="suimon-upkeep", daemon=True)
+        self._url, self._worker, self._sweep_s, self._duties = url, worker, sweep_s, duties
+        self._stop = threading.Event()
+        self._changed = threading.Condition()
+        self._timers: list[float] = []
+        self._asked: dict[str, Callable[[Connection], None]] = {}
+        self._next_sweep = clock.boottime() + (0.0 if duties else float("inf"))
+
+    # ------------------------------------------------------------------ requests
+
+    def arm(self, delay_s: float) -> None:
+        """A run was parked until then: whoever parks it arms its timer."""
+        with self._changed:
+            heapq.heappush(self._timers, clock.boottime() + delay_s)
+            self._changed.notify()
+
+    def set_worker(self, worker: int) -> None:
+        self._worker = worker
+
+    def call_later(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Call ``act`` from a thread of its own, after that time."""
+        timer = threading.Timer(delay_s, act)
+        timer.daemon = True
+        timer.start()
+
+    def rescue_soon(self) -> None:
+        self._ask("rescue", self._rescue)
+
+    def cancel_soon(self) -> None:
+        self._ask("cancel", lambda conn: void(cancel.sweep(conn)))
+
+    def end_parents(self, ids: tuple[str, ...]) -> None:
+        """These parents were asked to stop and their children have all ended."""
+        if ids:
+            self._ask(f"end {ids[0]} {len(ids)}", lambda conn: void(cancel.end_parents(conn, ids)))
+
+    def wake(self, pools: tuple[str, ...]) -> None:
+        if pools:
+            self._ask(f"wake {pools}", lambda conn: wake.wake(conn, pools))
+
+    def close(self) -> None:
+        self._stop.set()
+        with self._changed:
+            self._changed.notify()
+
+    def _ask(self, name: str, act: Callable[[Connection], None]) -> None:
+        with self._changed:
+            self._asked[name] = act
+            self._changed.notify()
+
+    # ------------------------------------------------------------------ the thread
+
+    def run(self) -> None:
+        conn: Connection | None = None
+        while not self._stop.is_set():
+            acts, sweep_due = self._wait()
+            if not acts and not sweep_due:
+                continue
+            try:
+                if conn is None or conn.closed:
+                    conn = connect.connect(self._url, name="upkeep")
+                for name, act in acts:
+                    try:
+                        act(conn)
+                    except SuimonError as error:
+                        log.warning("%s: %s", name, error)
+                if sweep_due:
+                    sweep.run(conn, self._worker)
+            except (psycopg.Error, DatabaseUnavailable) as error:
+                log.warning("upkeep: %s", str(error).splitlines()[0] if str(error) else error)
+                if conn is not None:
+                    conn.close()
+                    conn = None
+                with self._changed:
+                    for name, act in acts:
+                        self._asked.setdefault(name, act)
+                self._stop.wait(0.5)
+        if conn is not None:
+            conn.close()
+
+    def _wait(self) -> tuple[list[tuple[str, Callable[[Connection], None]]], bool]:
+        """Sleep until something is asked or due; returns (acts, whether the sweep is due)."""
+        with self._changed:
+            while True:
+                now = clock.boottime()
+                if self._timers and self._timers[0] <= now:
+                    while self._timers and self._timers[0] <= now:
+                        heapq.heappop(self._timers)
+                    self._asked["timers"] = _due
+                sweep_due = now >= self._next_sweep
+                if sweep_due:
+                    self._next_sweep = now + self._sweep_s
+                if self._asked or sweep_due or self._stop.is_set():
+                    acts = list(self._asked.items())
+                    self._asked.clear()
+                    return acts, sweep_due
+                until = min([self._next_sweep, *self._timers[:1]])
+                self._changed.wait(min(until - now, 3600.0))
+
+    def _rescue(self, conn: Connection) -> None:
+        count, follows = rescue.rescue(conn)
+        if count:
+            log.warning("took back %d runs of dead workers", count)
+        self._follow(conn, follows)
+
+    def _follow(self, conn: Connection, follows: finish.Settled) -> None:
+        if follows.stopped_parents:
+            cancel.end_parents(conn, follows.stopped_parents)
+        if follows.stragglers:
+            cancel.sweep(conn)
+
+
+def _due(conn: Connection) -> None:
+    """End the waits that are over; again while a full batch came back (1,000 each, at most 100)."""
+    for _ in range(100):
+        if wake.wake_due(conn) < 1000:
+            return
+
+
+def void(_: object) -> None:
+    """An act's result that nobody needs."""
