@@ -181,8 +181,8 @@ def _check_vertex(name: str, vertex: Any, notes: Notes) -> bool:
     if kind not in shape.VERTEX_TYPES:
         listed = ", ".join(shape.VERTEX_TYPES)
         message = f"unknown vertex type {kind!r}; this version has {listed}"
-        hint = did_you_mean(kind.upper(), shape.VERTEX_TYPES) if isinstance(kind, str) else None
-        notes.add(name, "type", message, hint)
+        near = did_you_mean(kind.upper(), shape.VERTEX_TYPES) if isinstance(kind, str) else None
+        notes.add(name, "type", message, near)
         return False
     sound = _check_after(name, vertex.get("after", []), notes)
     sound &= _check_inputs(name, kind, vertex.get("inputs", {}), notes)

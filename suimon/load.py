@@ -32,6 +32,7 @@ TIMEOUT_SECONDS: Final = 60.0
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
 _KEPT_OUTPUT_BYTES: Final = 8 * 1024
 _READ_BYTES: Final = 64 * 1024
+_LAST_READS: Final = 4
 _ENVIRONMENT: Final = ("PATH", "HOME", "LANG", "TZ")
 
 
@@ -113,6 +114,10 @@ def _gather(child: subprocess.Popen[bytes], path: str, timeout: float) -> tuple[
             if len(document) > MAX_DOCUMENT_BYTES:
                 msg = f'the definitions below "{path}" are larger than 64 MiB'
                 raise LoadFailed(msg)
+        for _ in range(_LAST_READS):  # what was printed before the answer may still lie there
+            for key, _events in selector.select(0):
+                printed.extend(os.read(key.fd, _READ_BYTES))
+    del printed[:-_KEPT_OUTPUT_BYTES]
     return bytes(document), bytes(printed)
 
 
@@ -162,10 +167,11 @@ def main(arguments: list[str]) -> None:
     from suimon.load_child import read
 
     document = orjson.dumps(read(arguments[0]), option=orjson.OPT_SORT_KEYS)
+    with contextlib.suppress(Exception):  # the code may have closed or replaced them
+        sys.stdout.flush()
+        sys.stderr.flush()
     with os.fdopen(answer, "wb") as stream:
         stream.write(document + b"\n")
-    sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(0)  # threads that the code has started must not keep the process alive
 
 

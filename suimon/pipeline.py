@@ -225,7 +225,7 @@ class Pipeline:
         *,
         inputs: Mapping[str, Any],
         config: Mapping[str, Any],
-        after: Sequence[Reference],
+        after: Any,
     ) -> Reference:
         if not isinstance(id, str):
             msg = f"the first argument is the vertex's id, as text, not {id!r}"

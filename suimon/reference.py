@@ -25,7 +25,7 @@ class Reference:
         object.__setattr__(self, "_suimon_path", path)
 
     def __getattr__(self, name: str) -> Reference:
-        if name.startswith("__"):  # what copy, pickle and inspect ask for
+        if name.startswith(("__", "_suimon_")):  # what copy, pickle and inspect ask for
             raise AttributeError(name)
         return Reference(self._suimon_owner, (*self._suimon_path, name))
 
@@ -38,6 +38,12 @@ class Reference:
 
     def __repr__(self) -> str:
         return f"<reference {'.'.join(str(part) for part in self._suimon_path)}>"
+
+    def __copy__(self) -> Reference:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Reference:
+        return self
 
     def _refuse(self, use: str) -> NoReturn:
         shown = ".".join(str(part) for part in self._suimon_path)

@@ -74,8 +74,10 @@ def test_two_ways_to_write_an_input_are_one(one: Any, other: Any) -> None:
 
 constants = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab$", max_size=2),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["a", "$ref", "$value"]), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "$ref", "$value"]), inner, max_size=2)
+    ),
 )
 
 

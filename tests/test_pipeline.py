@@ -40,7 +40,9 @@ def plain(a: Any, b: Any = 2) -> Any:
 def with_task() -> Pipeline:
     p = Pipeline("golden-task", pool="default", concurrency=None, priority=0, max_queued=5)
     first = p.run("first", plain, p.input.odd["the key.x"], {"$ref": "me"}, pool="cpu")
-    second = p.run("second", post_order, {"deep": [first.total, None, 1.5]}, tenant="é", after=[first])
+    second = p.run(
+        "second", post_order, {"deep": [first.total, None, 1.5]}, tenant="é", after=[first]
+    )
     p.returns({"n": second, "by": p.meta.id})
     return p
 
@@ -196,7 +198,7 @@ def not_a_task(a: Any) -> None: ...
         (lambda p: p.merge("m", p.input), "is no vertex"),
         (lambda p: p.read("a", "x.csv", format="xls"), 'one of "csv"'),
         (lambda p: [p.run("a", plain, 1), p.returns(1), p.returns(2)], "called twice"),
-        (lambda p: None, "at least one vertex"),
+        (lambda _: None, "at least one vertex"),
     ],
 )
 def test_a_mistake_is_told_with_its_vertex(build: Callable[[Pipeline], Any], said: str) -> None:

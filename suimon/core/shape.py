@@ -115,7 +115,7 @@ def _rank(graph: Graph, vertex: str) -> tuple[bool, str]:
 def item_source(graph: Graph, spawner: str) -> str | None:
     """The vertex that a spawner's `items` name as a whole, if they do."""
     items = (vertices(graph)[spawner].get("inputs") or {}).get("items")
-    if not refs.is_reference(items):
+    if items is None or not refs.is_reference(items):
         return None
     path = refs.parse_path(items[refs.REF])
     return str(path[0]) if len(path) == 1 and path[0] in vertices(graph) else None

@@ -32,10 +32,16 @@ EDGES: Final[dict[tuple[RunStatus, RunStatus], str]] = {
     (RunStatus.QUEUED, RunStatus.CANCELLED): "cancelled before it started",
     (RunStatus.QUEUED, RunStatus.TIMED_OUT): "its deadline passed in the queue",
     (RunStatus.RUNNING, RunStatus.SUCCEEDED): "its last step succeeded",
-    (RunStatus.RUNNING, RunStatus.FAILED): "a step failed for good, or it was interrupted too often",
+    (
+        RunStatus.RUNNING,
+        RunStatus.FAILED,
+    ): "a step failed for good, or it was interrupted too often",
     (RunStatus.RUNNING, RunStatus.TIMED_OUT): "its last try timed out, or its deadline passed",
     (RunStatus.RUNNING, RunStatus.CANCELLED): "it was asked to stop and did",
-    (RunStatus.RUNNING, RunStatus.WAITING): "parked: back-off, children, timer, signal, approval, limit",
+    (
+        RunStatus.RUNNING,
+        RunStatus.WAITING,
+    ): "parked: back-off, children, timer, signal, approval, limit",
     (RunStatus.RUNNING, RunStatus.QUEUED): "released, or its worker or slot died",
     (RunStatus.WAITING, RunStatus.QUEUED): "what it waited for has come",
     (RunStatus.WAITING, RunStatus.CANCELLED): "cancelled while it waited",

@@ -28,7 +28,9 @@ class Asked:
     over: int
 
 
-def request(conn: Connection, ids: Sequence[str], *, why: str = "cancelled by an operator") -> Asked:
+def request(
+    conn: Connection, ids: Sequence[str], *, why: str = "cancelled by an operator"
+) -> Asked:
     """Ask these runs (at most 1,000 at once) to stop, and do at once what needs no worker."""
     found = _mark(conn, ids)
     _end_idle(conn, [run_id for run_id, status in found if status in ("queued", "waiting")], why)

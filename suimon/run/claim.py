@@ -113,7 +113,11 @@ class Floors:
 
     def _old_head(self, now: float, priority: int, otherwise: int) -> int:
         """The head as submitters may still see it: what was published two intervals ago."""
-        old = [h[priority] for at, h in self._heads if at >= now - 2 * PUBLISH_SECONDS and priority in h]
+        old = [
+            h[priority]
+            for at, h in self._heads
+            if at >= now - 2 * PUBLISH_SECONDS and priority in h
+        ]
         return min([otherwise, *old])
 
 
@@ -152,7 +156,9 @@ def publish_clock(conn: Connection, pool: str) -> None:
     conn.execute(SQL.publish_clock, {"pool": pool}, prepare=True)
 
 
-def release(conn: Connection, worker: int, held: Sequence[tuple[str, int]]) -> list[tuple[str, str]]:
+def release(
+    conn: Connection, worker: int, held: Sequence[tuple[str, int]]
+) -> list[tuple[str, str]]:
     """running → queued, uncounted, under the fence; returns (id, pool) of those that were ours."""
     if not held:
         return []

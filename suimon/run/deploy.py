@@ -55,7 +55,9 @@ def deploy(
                 skip = only_new and (one.name, one.hash) in known
                 if what != "unchanged" and not skip:
                     lanes += _make_current(conn, one)
-                answers.append(Deployed(one.name, one.hash, "known" if skip and what != "unchanged" else what))
+                answers.append(
+                    Deployed(one.name, one.hash, "known" if skip and what != "unchanged" else what)
+                )
             return answers, lanes
 
     answers, lanes = retrying(act)

@@ -25,9 +25,7 @@ def pipeline_lane(pipeline: str) -> str:
     return f"pipeline:{pipeline}"
 
 
-def make_rows(
-    conn: Connection, lanes: Sequence[tuple[str, int | None, str | None]]
-) -> None:
+def make_rows(conn: Connection, lanes: Sequence[tuple[str, int | None, str | None]]) -> None:
     """Make the rows of lanes given as (name, limit, root run of a spawn's lane); known ones stay."""
     ordered = sorted(lanes)
     conn.execute(

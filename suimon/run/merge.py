@@ -41,7 +41,13 @@ def is_over(fanout: FanoutState, grace_s: float) -> bool:
 def judge(conn: Connection, fanout: FanoutState) -> Judged:
     """The result of a settled fan-out."""
     failures = [
-        {"position": p, "key": k, "state": s, "error": None if e is None else orjson.loads(e), "run_id": i}
+        {
+            "position": p,
+            "key": k,
+            "state": s,
+            "error": None if e is None else orjson.loads(e),
+            "run_id": i,
+        }
         for p, k, s, e, i in spawn.first_failures(conn, fanout.id)
     ]
     bad = fanout.failed + fanout.timed_out + fanout.cancelled
@@ -68,7 +74,7 @@ def _error(
     causes = [f for f in failures if f["state"] != "cancelled"] or list(failures)
     if causes:
         cause = causes[0]
-        name = f'child {cause["position"]}' + (f' ({cause["key"]})' if cause["key"] else "")
+        name = f"child {cause['position']}" + (f" ({cause['key']})" if cause["key"] else "")
         text = (cause["error"] or {}).get("message", cause["state"])
         message += f"; first: {name}: {text}"
     return {
@@ -76,7 +82,9 @@ def _error(
         "code": MergeFailed.code,
         "message": message[:2000],
         "counts": counts,
-        "first_failures": [{k: f[k] for k in ("position", "key", "state", "run_id")} for f in causes],
+        "first_failures": [
+            {k: f[k] for k in ("position", "key", "state", "run_id")} for f in causes
+        ],
     }
 
 
@@ -165,9 +173,7 @@ def stop_parent(conn: Connection, holder: Holder) -> bool:
 
     def act() -> bool:
         with transaction(conn):
-            conn.execute(
-                cancel.SQL.seal_stopped, {"ids": [holder.run_id], "worker": holder.worker}
-            )
+            conn.execute(cancel.SQL.seal_stopped, {"ids": [holder.run_id], "worker": holder.worker})
             row = conn.execute(
                 cancel.SQL.park_cancelling,
                 {"parent": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no},

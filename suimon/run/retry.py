@@ -72,7 +72,11 @@ class Plan:
             ],
             "children": self.children,
             "merges_again": [
-                {"run": p.id, "pipeline": p.pipeline, "steps": [v for r, v in self.forget if r == p.id]}
+                {
+                    "run": p.id,
+                    "pipeline": p.pipeline,
+                    "steps": [v for r, v in self.forget if r == p.id],
+                }
                 for p in self.parents
             ],
         }
@@ -109,7 +113,9 @@ def apply(conn: Connection, made: Plan, *, actor: str, why: str = "") -> int:
     _lift(conn, made)
     detail = orjson.dumps({"why": why, **made.to_json()}).decode()
     for run in [*made.runs[:100], *made.parents[:100]]:
-        conn.execute(SQL.note, {"actor": actor, "action": "retry", "target": run.id, "detail": detail})
+        conn.execute(
+            SQL.note, {"actor": actor, "action": "retry", "target": run.id, "detail": detail}
+        )
     return done
 
 

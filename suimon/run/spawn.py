@@ -283,7 +283,9 @@ def park(
 
 def of_parents(conn: Connection, ids: Sequence[str]) -> list[FanoutState]:
     """The fan-outs of these runs."""
-    return [FanoutState(*row) for row in conn.execute(SQL.of_parents, {"ids": list(ids)}).fetchall()]
+    return [
+        FanoutState(*row) for row in conn.execute(SQL.of_parents, {"ids": list(ids)}).fetchall()
+    ]
 
 
 def shared_of(conn: Connection, fanouts: Sequence[int]) -> dict[int, str | None]:
@@ -292,7 +294,9 @@ def shared_of(conn: Connection, fanouts: Sequence[int]) -> dict[int, str | None]
     return {int(i): text for i, text in found}
 
 
-def first_failures(conn: Connection, fanout: int) -> list[tuple[int, str | None, str, str | None, str]]:
+def first_failures(
+    conn: Connection, fanout: int
+) -> list[tuple[int, str | None, str, str | None, str]]:
     """(position, key, state, error JSON, run id) of the first 20 children that ended badly."""
     return [tuple(row) for row in conn.execute(SQL.first_failures, {"fanout": fanout}).fetchall()]
 
@@ -333,5 +337,6 @@ def _duplicates(rows: Sequence[tuple[Any, ...]]) -> DuplicateKeys:
     more = "" if len(rows) < 20 else " (the first 20)"
     msg = f"{len(rows)} item keys stand more than once in the list{more}: {named}"
     return DuplicateKeys(
-        msg, hint="Make the key unique, or leave key= out: without it each position is its own item."
+        msg,
+        hint="Make the key unique, or leave key= out: without it each position is its own item.",
     )

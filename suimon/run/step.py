@@ -78,7 +78,9 @@ def send_logs(conn: Connection, worker: int, logs: Sequence[LogText]) -> None:
     )
 
 
-def of_runs(conn: Connection, ids: Sequence[str]) -> list[tuple[str, str, str, str | None, str | None]]:
+def of_runs(
+    conn: Connection, ids: Sequence[str]
+) -> list[tuple[str, str, str, str | None, str | None]]:
     """(run id, vertex, status, output JSON, error JSON) of every recorded step of these runs."""
     return [
         (str(r), str(v), str(s), o, e)

@@ -116,7 +116,9 @@ def _submit_batch(
         "max_interruptions": max_interruptions,
     }
     large = [
-        (i, "input", r.input.decode()) for i, r, s in zip(ids, batch, small, strict=True) if s is None
+        (i, "input", r.input.decode())
+        for i, r, s in zip(ids, batch, small, strict=True)
+        if s is None
     ]
 
     def act() -> list[Any]:
@@ -162,7 +164,9 @@ def _answers(
             raise UnknownPipeline(msg, hint="Deploy it again: suimon deploy PATH")
         _, winner, input_hash, status, pruned = found
         answers.append(
-            Submitted(str(winner), True, bytes(input_hash) == print_, bool(pruned), status or "pruned")
+            Submitted(
+                str(winner), True, bytes(input_hash) == print_, bool(pruned), status or "pruned"
+            )
         )
     return answers
 

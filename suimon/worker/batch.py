@@ -235,7 +235,11 @@ def _as_failure(batch: Batch, error: psycopg.Error) -> Batch:
     """The one row that PostgreSQL refuses, as the failure of its run (a log line: dropped, and said)."""
     message = str(error).splitlines()[0] if str(error) else type(error).__name__
     text = orjson.dumps(
-        {"type": "NotStored", "code": "SUI-4005", "message": f"the result cannot be stored: {message}"}
+        {
+            "type": "NotStored",
+            "code": "SUI-4005",
+            "message": f"the result cannot be stored: {message}",
+        }
     ).decode()
     return replace(
         batch,

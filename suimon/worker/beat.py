@@ -59,7 +59,10 @@ class Heart(threading.Thread):
 
     def check(self) -> None:
         """Called by the main loop too: end the slots in time even while a beat hangs in the network."""
-        if clock.boottime() - self._accepted_at >= END_SLOTS * self._interval_s and not self._ended_slots:
+        if (
+            clock.boottime() - self._accepted_at >= END_SLOTS * self._interval_s
+            and not self._ended_slots
+        ):
             self._ended_slots = True
             self._events.must_end_slots()
 
@@ -100,6 +103,8 @@ class Heart(threading.Thread):
         for worker, beat in self._watch.look(sent_at, clock.boottime(), beats):
             name = rescue.bury(conn, worker, beat)
             if name is not None:
-                log.warning("worker %d (%s) is silent: buried, its runs are taken back", worker, name)
+                log.warning(
+                    "worker %d (%s) is silent: buried, its runs are taken back", worker, name
+                )
                 self._events.buried(name)
         return True

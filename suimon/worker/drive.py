@@ -24,6 +24,7 @@ from suimon.errors import SuimonError
 from suimon.run import lane, merge, spawn, submit
 from suimon.run.finish import Ended, Settled
 from suimon.run.spawn import Child, Fanout, FanoutState, Holder, LostRun, Policy
+from suimon.run.step import Step
 from suimon.worker import wire
 
 if TYPE_CHECKING:
@@ -64,7 +65,11 @@ class Drive:
 def facts_of(run_id: str, pipeline: str) -> dict[str, Any]:
     """What references to ``run`` may see; a run's id carries its birth."""
     born = datetime.fromtimestamp(int(run_id.replace("-", "")[:12], 16) / 1000, tz=UTC)
-    return {"id": run_id, "pipeline": pipeline, "created_at": born.isoformat(timespec="milliseconds")}
+    return {
+        "id": run_id,
+        "pipeline": pipeline,
+        "created_at": born.isoformat(timespec="milliseconds"),
+    }
 
 
 class Driver:
@@ -73,7 +78,9 @@ class Driver:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
 
-    def begin(self, held: Held, steps: dict[str, StepRecord], fanouts: dict[str, FanoutState]) -> None:
+    def begin(
+        self, held: Held, steps: dict[str, StepRecord], fanouts: dict[str, FanoutState]
+    ) -> None:
         """A run with several vertices was claimed; its records have been read."""
         run = held.run
         held.drive = Drive(
@@ -149,20 +156,26 @@ class Driver:
         drive = _drive(held)
         value = orjson.loads(output) if output is not None else None
         drive.steps[vertex] = StepRecord(status, value, error)  # type: ignore[arg-type]
-        self._worker.record_step(
-            held,
-            vertex,
-            status,
-            duration_us,
-            output.decode() if output is not None else "",
-            orjson.dumps(error).decode() if error is not None else "",
+        run = held.run
+        self._worker.outbox.step(
+            Step(
+                run.id,
+                run.claim_no,
+                vertex,
+                status,
+                duration_us,
+                output.decode() if output is not None else "",
+                orjson.dumps(error).decode() if error is not None else "",
+            )
         )
 
     # ------------------------------------------------------------------ fan-outs
 
     def _spawn(self, held: Held, action: plan.Spawn) -> None:
         drive = _drive(held)
-        work = functools.partial(_open, self._worker.holder(held), held, self._worker.pool, drive, action)
+        work = functools.partial(
+            _open, self._worker.holder(held), held, self._worker.pool, drive, action
+        )
 
         def opened(found: tuple[Fanout, Child]) -> None:
             fanout, child = found
@@ -201,7 +214,7 @@ class Driver:
             spawning.stopped = spawning.stopped or stop
             self._acknowledge(held, header["seq"], go_on=not spawning.stopped)
             if created:
-                self._worker.hungry()
+                self._worker.sender.hungry()
 
         def refused(error: Exception) -> None:
             if isinstance(error, SuimonError):
@@ -232,7 +245,7 @@ class Driver:
         )
 
         def sealed(answer: tuple[int | None, Settled]) -> None:
-            self._worker.follow(answer[1])
+            self._worker.sender.follow(answer[1])
             self._sealed(held, spawning.action.vertex, n)
 
         self._ask(held, work, sealed, lambda error: self._spawn_failed(held, error))
@@ -247,7 +260,7 @@ class Driver:
         work = functools.partial(merge.seal_short, holder=holder, fanout=spawning.fanout)
 
         def sealed(answer: tuple[int, Settled]) -> None:
-            self._worker.follow(answer[1])
+            self._worker.sender.follow(answer[1])
             self._worker.upkeep.cancel_soon()
             self._sealed(held, spawning.action.vertex, answer[0])
 
@@ -293,7 +306,7 @@ class Driver:
         run = held.run
         ended = Ended(run.id, run.claim_no, status, output, error, 0, run.fanout_id, run.lane)
         if not _drive(held).fanouts and not shape.of_kind(_drive(held).graph, shape.SPAWNER):
-            self._worker.end(held, ended)
+            self._worker.outbox.end(ended)
             return
         graph = dict(_drive(held).graph)
         work = functools.partial(
@@ -305,8 +318,8 @@ class Driver:
         )
 
         def answered(end: merge.ParentEnd) -> None:
-            self._worker.follow(end.settled)
-            self._worker.touched(end.pools)
+            self._worker.sender.follow(end.settled)
+            self._worker.sender.touched(end.pools)
             self._worker.drop(held)
 
         self._ask(held, work, answered)
@@ -320,7 +333,7 @@ class Driver:
             if waits:
                 self._worker.drop(held)
             else:
-                self._worker.end_cancelled(held)
+                self._worker.outbox.end_cancelled(held)
 
         self._ask(held, work, answered)
 

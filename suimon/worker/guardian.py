@@ -30,10 +30,10 @@ import signal
 import socket
 import struct
 import sys
-import time
 from dataclasses import dataclass
 from typing import Any
 
+from suimon.core import clock
 from suimon.worker import processes
 
 # A message holds one request or event; the longest is a start with its environment.
@@ -181,7 +181,7 @@ class Guardian:
     def judge(self) -> None:
         """Kill all slots when the worker has been silent for too long, and say so once."""
         (last,) = struct.unpack_from("=q", self.stamp)
-        age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - last
+        age = clock.boottime_ns() - last
         if age <= self.silence_ns:
             self.silent = False
             return

@@ -76,16 +76,16 @@ class Held:
     token: int
     program: Program | None = None
     given: bytes | dict[str, Any] | None = None
-    vertex: str | None = None            # the step under way, of a run with several
-    attempt: int = 0                     # tries of that step
+    vertex: str | None = None  # the step under way, of a run with several
+    attempt: int = 0  # tries of that step
     interruptions: int = 0
     slot: int | None = None
     drive: Drive | None = None
     cancel: bool = False
-    cancel_at: float | None = None       # when its slot was told
-    failing: str | None = None           # why its slot is being killed: timed_out, cancelled, memory
-    waited_since: float = 0.0            # when it was given to its slot
-    gone: bool = False                   # not ours any more; whatever its slot still says is dropped
+    cancel_at: float | None = None  # when its slot was told
+    failing: str | None = None  # why its slot is being killed: timed_out, cancelled, memory
+    waited_since: float = 0.0  # when it was given to its slot
+    gone: bool = False  # not ours any more; whatever its slot still says is dropped
     raw: RawLog | None = None
 
     @property
@@ -100,11 +100,11 @@ class Slot:
     no: int
     handle: SlotHandle
     ready: bool = False
-    killed: str | None = None            # why we asked the guardian to end it
+    killed: str | None = None  # why we asked the guardian to end it
     given: deque[Held] = field(default_factory=deque)
     programs: set[int] = field(default_factory=set)
     ahead_s: float = 0.0
-    moved_at: float = 0.0                # when its first run became the first
+    moved_at: float = 0.0  # when its first run became the first
     asked_back: bool = False
     rss_at: float = 0.0
 
@@ -121,16 +121,24 @@ class Slot:
         if held.run.alone or any(h.run.alone for h in self.given):
             return False
         assert held.program is not None
-        if held.program.spawns or any(h.program is not None and h.program.spawns for h in self.given):
+        if held.program.spawns or any(
+            h.program is not None and h.program.spawns for h in self.given
+        ):
             return False
-        return len(self.given) < AHEAD_RUNS and self.ahead_s + held.program.expected_s <= AHEAD_SECONDS
+        return (
+            len(self.given) < AHEAD_RUNS and self.ahead_s + held.program.expected_s <= AHEAD_SECONDS
+        )
 
     def room_async(self, held: Held, shared: int) -> bool:
         """`async def` tasks share a slot: up to ``shared`` of them at once, whatever they take."""
         if not self.ready or self.killed is not None or held.run.alone or not held.program:
             return False
-        return held.program.is_async and len(self.given) < shared and all(
-            h.program is not None and h.program.is_async and not h.run.alone for h in self.given
+        return (
+            held.program.is_async
+            and len(self.given) < shared
+            and all(
+                h.program is not None and h.program.is_async and not h.run.alone for h in self.given
+            )
         )
 
     def begun(self, shared: int) -> list[Held]:
@@ -161,7 +169,9 @@ class Slot:
             self.given.append(held)
             self.ahead_s += program.expected_s
             run = held.run
-            entries.append((held.token, held.given, (run.id, held.attempt, run.item_key, run.pipeline)))
+            entries.append(
+                (held.token, held.given, (run.id, held.attempt, run.item_key, run.pipeline))
+            )
         self.handle.send(lines + wire.runs(program.number, entries))
 
     def take(self, held: Held, now: float) -> None:

@@ -47,7 +47,9 @@ def fetch(
     """Read the extras in at most four statements."""
     found = Extras()
     if graphs:
-        found.graphs = [tuple(r) for r in conn.execute(claim.SQL.graphs, {"ids": list(graphs)}).fetchall()]
+        found.graphs = [
+            tuple(r) for r in conn.execute(claim.SQL.graphs, {"ids": list(graphs)}).fetchall()
+        ]
     if fanouts:
         found.shared = spawn.shared_of(conn, fanouts)
     if parents:
@@ -73,7 +75,10 @@ def facts_of_worker(options: WorkerOptions, tasks: list[str]) -> dict[str, Any]:
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "boot_id": boot.read_text(encoding="ascii").strip() if boot.exists() else "",
-        "pid_started": Path("/proc/self/stat").read_text(encoding="ascii").rsplit(") ", 1)[1].split()[19],
+        "pid_started": Path("/proc/self/stat")
+        .read_text(encoding="ascii")
+        .rsplit(") ", 1)[1]
+        .split()[19],
         "package_version": metadata.version("suimon"),
         "beat_ms": int(options.heartbeat_s * 1000),
         "tasks": tasks,
@@ -103,7 +108,9 @@ class Intake:
         held = [self._worker.hold(row) for row in claimed]
         programs = self._worker.programs
         graphs = sorted({r.graph_id for r in claimed if r.graph_id not in programs.graphs})
-        fanouts = sorted({r.fanout_id for r in claimed if r.fanout_id is not None and self._asks(r)})
+        fanouts = sorted(
+            {r.fanout_id for r in claimed if r.fanout_id is not None and self._asks(r)}
+        )
         parents = [r.id for r in claimed if r.vertex is None and r.claim_no > 1]
         if not graphs and not fanouts and not parents:
             self._accept(held, Extras())
@@ -133,13 +140,13 @@ class Intake:
         run, programs = held.run, self._worker.programs
         missing = programs.missing(run.graph_id, run.vertex)
         if missing is not None:
-            self._worker.hold_back(held, f"no_code:{missing}")
+            self._worker.outbox.hold_back(held, f"no_code:{missing}")
         elif run.cancel_requested:
             held.cancel = True
             if run.vertex is None and not programs.is_single(run.graph_id):
                 self._worker.driver.stop(held)
             else:
-                self._worker.end_cancelled(held)
+                self._worker.outbox.end_cancelled(held)
         elif run.vertex is not None:
             assert run.fanout_id is not None
             shared = extras.shared.get(run.fanout_id)
@@ -167,7 +174,7 @@ class Intake:
                 held.given = action.inputs
                 self._worker.enqueue(held)
             case plan.Fail(error, _, status):
-                self._worker.end_failed(held, status, error)
+                self._worker.outbox.end_failed(held, status, error)
             case other:
                 msg = f"a graph of one task cannot ask for {other!r}"
                 raise AssertionError(msg)

@@ -66,7 +66,9 @@ class Listener(threading.Thread):
                 self._look()
                 self._receive(conn)
             except psycopg.Error as error:
-                log.warning("the listening connection broke (%s); connecting again", type(error).__name__)
+                log.warning(
+                    "the listening connection broke (%s); connecting again", type(error).__name__
+                )
             finally:
                 self.listening.clear()
                 conn.close()

@@ -50,7 +50,11 @@ class Programs:
         vertices = [vertex] if vertex is not None else list(shape.vertices(graph))
         for name in vertices:
             task = (shape.vertices(graph)[name].get("config") or {}).get("task")
-            if task is not None and shape.kind(graph, name) == shape.TASK and task not in self.tasks:
+            if (
+                task is not None
+                and shape.kind(graph, name) == shape.TASK
+                and task not in self.tasks
+            ):
                 return str(task)
             if vertex is not None and task is not None and task not in self.tasks:
                 return str(task)
@@ -64,7 +68,12 @@ class Programs:
             config = shape.vertices(graph)[vertex]["config"]
             given = orjson.loads(shared) if shared else {}
             return self._task(
-                number, vertex, config, item=True, shared=given, specials=planning.specials(graph, vertex)
+                number,
+                vertex,
+                config,
+                item=True,
+                shared=given,
+                specials=planning.specials(graph, vertex),
             )
 
         return self._get(("child", graph_id, vertex, fanout), make)
@@ -77,7 +86,12 @@ class Programs:
 
         def make(number: int) -> Program:
             return self._task(
-                number, action.vertex, action.config, item=False, shared={}, specials=action.specials
+                number,
+                action.vertex,
+                action.config,
+                item=False,
+                shared={},
+                specials=action.specials,
             )
 
         return self._get(("task", graph_id, action.vertex), make)

@@ -66,7 +66,7 @@ class Results:
         elif head == b"L":
             held = self._worker.tokens.get(int(parts[1]))
             if held is not None:
-                self._worker.add_log(held, parts[2].decode(), orjson.loads(parts[3]))
+                self._worker.outbox.log(held, parts[2].decode(), orjson.loads(parts[3]))
         elif head == b"Q":
             self._question(int(parts[1]), orjson.loads(parts[2]))
         elif head != b"G":
@@ -90,9 +90,17 @@ class Results:
             self._worker.driver.step_done(held, held.vertex, "succeeded", took_us, output, None)
             return
         run = held.run
-        self._worker.end(
-            held,
-            Ended(run.id, run.claim_no, "succeeded", output.decode(), "", took_us, run.fanout_id, run.lane),
+        self._worker.outbox.end(
+            Ended(
+                run.id,
+                run.claim_no,
+                "succeeded",
+                output.decode(),
+                "",
+                took_us,
+                run.fanout_id,
+                run.lane,
+            )
         )
 
     def _failure(self, slot: Slot, held: Held, took_us: int, error: dict[str, Any]) -> None:
@@ -123,8 +131,8 @@ class Results:
             delay_s = backoff.delay(program.backoff, failures, self._rng)
             text = orjson.dumps(error).decode()
             run = held.run
-            self._worker.try_again(
-                held, Again(run.id, run.claim_no, delay_s, how, held.vertex or "", text)
+            self._worker.outbox.try_again(
+                Again(run.id, run.claim_no, delay_s, how, held.vertex or "", text)
             )
             return
         if held.drive is not None:
@@ -133,15 +141,15 @@ class Results:
             return
         run = held.run
         text = orjson.dumps(error).decode()
-        self._worker.end(
-            held, Ended(run.id, run.claim_no, how, "", text, took_us, run.fanout_id, run.lane)
+        self._worker.outbox.end(
+            Ended(run.id, run.claim_no, how, "", text, took_us, run.fanout_id, run.lane)
         )
 
     def _cancelled(self, held: Held) -> None:
         if held.drive is not None:
             self._worker.driver.stop(held)
         else:
-            self._worker.end_cancelled(held)
+            self._worker.outbox.end_cancelled(held)
 
     # ------------------------------------------------------------------ lists and questions
 
@@ -189,7 +197,8 @@ class Results:
 
         def answer(rows: list[tuple[Any, ...]]) -> None:
             page = [
-                [p, k, s, _json(value), _json(error), run_id] for p, k, s, value, error, run_id in rows
+                [p, k, s, _json(value), _json(error), run_id]
+                for p, k, s, value, error, run_id in rows
             ]
             self._worker.send_to_slot(held, wire.answer(number, page))
 
@@ -213,12 +222,12 @@ class Results:
                     if held.raw is None:
                         held.raw = RawLog()
                     for text in held.raw.take(stream, data):
-                        self._worker.add_log(held, stream, text)
+                        self._worker.outbox.log(held, stream, text)
 
     def _close_raw(self, held: Held) -> None:
         if held.raw is not None:
             for stream, text in held.raw.end():
-                self._worker.add_log(held, stream, text)
+                self._worker.outbox.log(held, stream, text)
             held.raw = None
 
 

@@ -25,17 +25,17 @@ import queue
 import signal
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from suimon import errors
+from suimon.core import clock
 from suimon.worker import processes, slot_code, slot_spawn, wire
 from suimon.worker.slot_async import AsyncLane
 from suimon.worker.slot_io import Commands, Output, leave
 from suimon.worker.slot_logs import Capture, RunLog
-from suimon.worker.slot_run import CURRENT, Desk, Program, Run, encode, failure
+from suimon.worker.slot_run import CURRENT, Desk, Program, Run, encode, failure, microseconds
 from suimon.worker.slot_tidy import Tidy, remember_processes
 
 TICK_SECONDS = 0.25
@@ -154,7 +154,7 @@ class Slot(Desk):
         """Nothing to do: tidy up, then sleep until rung."""
         if self.closing and not self.lane.active:
             return False
-        self.tidy.look(time.perf_counter_ns())
+        self.tidy.look(clock.monotonic())
         if self.left_over and not self.lane.active:
             self.left_over = False
             self.tidy.end_processes(None, alone=True)
@@ -172,7 +172,7 @@ class Slot(Desk):
 
     def execute(self, run: Run) -> None:
         """A plain function or a spawn, from arguments to the written result."""
-        started = ended = time.perf_counter_ns()
+        started = ended = clock.monotonic()
         run.begun = True
         binding = True
         try:
@@ -190,20 +190,20 @@ class Slot(Desk):
                 binding = False
                 self.live = run
                 value = call_user(run.program.function, args, kwargs)  # type: ignore[arg-type]
-                ended = time.perf_counter_ns()
+                ended = clock.monotonic()
                 self.live = None
-                line = wire.success(run.token, (ended - started) // 1000, encode(value))
+                line = wire.success(run.token, microseconds(started, ended), encode(value))
         except BaseException as error:  # noqa: BLE001 - user code; every end must be told
             self.live = None
             if self.forked:
                 os._exit(1)
-            line = failure(run, error, (time.perf_counter_ns() - started) // 1000, binding=binding)
+            line = failure(run, error, microseconds(started, clock.monotonic()), binding=binding)
         if self.forked:
             # A copy of this process that user code made by os.fork and let return.
             os._exit(0)
         failed = line[0] == 70  # "F"
         if failed:
-            ended = time.perf_counter_ns()
+            ended = clock.monotonic()
         self.tidy.after(run, started, ended, failed=failed, alone=not self.lane.active)
         self.finish(run, line)
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
+from suimon.core import clock
 from suimon.worker import wire
-from suimon.worker.slot_run import CURRENT, Run, encode, failure
+from suimon.worker.slot_run import CURRENT, Run, encode, failure, microseconds
 
 
 class AsyncLane:
@@ -66,7 +66,7 @@ class AsyncLane:
 
     async def _execute(self, run: Run) -> None:
         run.begun = True
-        started = time.perf_counter_ns()
+        started = clock.monotonic()
         limit: asyncio.Timeout | None = None
         binding = True
         try:
@@ -77,12 +77,16 @@ class AsyncLane:
             assert run.program.function is not None
             async with asyncio.timeout(run.program.timeout) as limit:
                 value = await run.program.function(*args, **kwargs)
-            line = wire.success(run.token, _since(started), encode(value))
+            line = wire.success(run.token, microseconds(started, clock.monotonic()), encode(value))
         except BaseException as error:  # noqa: BLE001 - user code; every end must be told
             if isinstance(error, TimeoutError) and limit is not None and limit.expired():
-                line = wire.failure(run.token, _since(started), _timeout(run))
+                line = wire.failure(
+                    run.token, microseconds(started, clock.monotonic()), _timeout(run)
+                )
             else:
-                line = failure(run, error, _since(started), binding=binding)
+                line = failure(
+                    run, error, microseconds(started, clock.monotonic()), binding=binding
+                )
         for other in list(run.tasks or ()):
             if other is not run.task:
                 other.cancel()
@@ -111,7 +115,3 @@ def _make_task(
         run.tasks.add(task)
         task.add_done_callback(run.tasks.discard)
     return task
-
-
-def _since(started: int) -> int:
-    return (time.perf_counter_ns() - started) // 1000

@@ -14,10 +14,10 @@ import contextlib
 import io
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
+from suimon.core import clock
 from suimon.worker import wire
 
 HEAD_BYTES = 512 * 1024
@@ -73,7 +73,7 @@ class RunLog:
                 text = printable("".join(self._gathered))
                 self._gathered.clear()
                 self._size = 0
-                self._sent_at = time.monotonic()
+                self._sent_at = clock.monotonic()
                 self.send(wire.log(self.token, self.stream, text))
 
     def finish(self) -> None:
@@ -97,7 +97,7 @@ class RunLog:
         self._gathered.append(text)
         self._size += len(text)
         if self._size >= GATHER_BYTES or (
-            time.monotonic() - self._sent_at >= GATHER_SECONDS and "\n" in text
+            clock.monotonic() - self._sent_at >= GATHER_SECONDS and "\n" in text
         ):
             self.flush()
 

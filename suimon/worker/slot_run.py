@@ -10,7 +10,6 @@ import asyncio
 import errno
 import inspect
 import queue
-import time
 import traceback
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -18,7 +17,7 @@ from typing import Any
 
 from suimon import errors
 from suimon.context import Child, Context, Counts, MergeResult, Row, Rows, Which
-from suimon.core import jsonsafe
+from suimon.core import clock, jsonsafe
 from suimon.worker import slot_code, wire
 from suimon.worker.slot_logs import RunLog, printable
 
@@ -166,7 +165,7 @@ class Run:
         return self.journal
 
     def progress(self, done: int, total: int) -> None:
-        now = time.monotonic()
+        now = clock.monotonic()
         if now - self.progress_at < PROGRESS_SECONDS:
             self.pending_progress = (done, total)
             return
@@ -240,6 +239,11 @@ def _rows(reply: dict[str, Any]) -> list[Row]:
 
 
 # --------------------------------------------------------------------------- how it ends
+
+
+def microseconds(started: float, ended: float) -> int:
+    """Between two readings of the clock, as lines carry it."""
+    return int((ended - started) * 1e6)
 
 
 def encode(value: Any) -> bytes:

@@ -19,15 +19,15 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
+from suimon.core import clock
 from suimon.worker import processes
 from suimon.worker.slot_run import Run
 
-LOOK_NS = 20_000_000
-LONG_NS = 1_000_000
+LOOK_SECONDS = 0.02
+LONG_SECONDS = 0.001
 
 
 class Tidy:
@@ -42,10 +42,10 @@ class Tidy:
         # Copies far above the usual numbers, out of the way of user code that closes a few.
         self._copies = [os.dup2(fd, 200 + fd, inheritable=False) for fd in (1, 2)]
         self._marks = [_mark(fd) for fd in (1, 2)]
-        self._looked_ns = 0
+        self._looked = 0.0
         self.restore_signals()
 
-    def after(self, run: Run, started_ns: int, ended_ns: int, *, failed: bool, alone: bool) -> None:
+    def after(self, run: Run, started: float, ended: float, *, failed: bool, alone: bool) -> None:
         """Main thread, before the result is written."""
         if processes.has_children():
             self.end_processes(run, alone=alone)
@@ -56,14 +56,14 @@ class Tidy:
             os.chdir(self.home)
         if sys.stdout is not self.streams[0] or sys.stderr is not self.streams[1]:
             sys.stdout, sys.stderr = self.streams
-        if failed or ended_ns - started_ns > LONG_NS or ended_ns - self._looked_ns > LOOK_NS:
-            self.look(ended_ns)
+        if failed or ended - started > LONG_SECONDS or ended - self._looked > LOOK_SECONDS:
+            self.look(ended)
         if failed and alone:
-            self._remove_temporary(time.time() - (ended_ns - started_ns) / 1e9)
+            self._remove_temporary(clock.now().timestamp() - (ended - started))
 
-    def look(self, now_ns: int) -> None:
+    def look(self, now: float) -> None:
         """The rarer kinds of disorder: descriptors 1 and 2, signal handlers, a waiting alarm."""
-        self._looked_ns = now_ns
+        self._looked = now
         for place, fd in enumerate((1, 2)):
             if _mark(fd) != self._marks[place]:
                 os.dup2(self._copies[place], fd)

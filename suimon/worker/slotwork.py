@@ -225,7 +225,9 @@ class Slots:
         shared = self._worker.options.async_per_slot
         for slot in self.table.values():
             fits = slot.room(held) or (shared > 1 and slot.room_async(held, shared))
-            if fits and (best is None or (slot.ahead_s, len(slot.given)) < (best.ahead_s, len(best.given))):
+            if fits and (
+                best is None or (slot.ahead_s, len(slot.given)) < (best.ahead_s, len(best.given))
+            ):
                 best = slot
         return best
 
@@ -249,7 +251,10 @@ class Slots:
     def _watch_run(self, slot: Slot, held: Held, now: float) -> None:
         program = held.program
         assert program is not None
-        if held.cancel_at is not None and now - held.cancel_at > self._worker.options.cancel_grace_s:
+        if (
+            held.cancel_at is not None
+            and now - held.cancel_at > self._worker.options.cancel_grace_s
+        ):
             held.failing = "cancelled"
             self.kill(slot, f"run {held.run.id} did not stop when asked")
         elif program.timeout_s is not None:
@@ -286,5 +291,7 @@ class Slots:
                 if len(slot.given) > 1 and not slot.asked_back:
                     soonest = min(soonest, slot.moved_at + RECALL_SECONDS - now)
                 if first.cancel_at is not None:
-                    soonest = min(soonest, first.cancel_at + self._worker.options.cancel_grace_s - now)
+                    soonest = min(
+                        soonest, first.cancel_at + self._worker.options.cancel_grace_s - now
+                    )
         return max(0.005, soonest)

@@ -31,7 +31,9 @@ class Watch:
         self._seen.clear()
         self._looked_at = None
 
-    def look(self, sent_at: float, answered_at: float, beats: Iterable[Beat]) -> list[tuple[int, int]]:
+    def look(
+        self, sent_at: float, answered_at: float, beats: Iterable[Beat]
+    ) -> list[tuple[int, int]]:
         """Take one look; returns (worker, beat) of those to be buried at that very beat."""
         late = answered_at - sent_at > self.interval_s
         gap = self._looked_at is not None and sent_at - self._looked_at > 2 * self.interval_s

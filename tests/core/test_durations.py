@@ -24,7 +24,7 @@ def test_durations_mean_what_they_say(text: str, expected: int) -> None:
 )
 def test_anything_else_is_refused(text: object) -> None:
     """No fractions, sums, spaces or foreign digits: each would be read differently by somebody."""
-    with pytest.raises(ValueError, match="duration|longer than"):
+    with pytest.raises(ValueError, match=r"duration|longer than"):
         durations.milliseconds(text)
 
 

@@ -94,18 +94,14 @@ def test_a_file_fans_out_merges_and_is_reported() -> None:
 
 def test_a_step_that_is_open_is_asked_for_again() -> None:
     """Begun, deferred or waiting: whoever claims the run next goes on with it."""
-    action = Plan(ORDERS).next(
-        {"orders": StepRecord("open")}, run_input={"path": "a.csv"}, run=RUN
-    )
+    action = Plan(ORDERS).next({"orders": StepRecord("open")}, run_input={"path": "a.csv"}, run=RUN)
     assert isinstance(action, Spawn)
 
 
 @pytest.mark.parametrize("status", ["failed", "timed_out", "cancelled"])
 def test_a_step_that_ended_badly_ends_the_run_the_same_way(status: Any) -> None:
     error = {"type": "Boom", "message": "no"}
-    action = Plan(ORDERS).next(
-        {"orders": StepRecord(status, None, error)}, run_input={}, run=RUN
-    )
+    action = Plan(ORDERS).next({"orders": StepRecord(status, None, error)}, run_input={}, run=RUN)
     assert action == Fail(error, "orders", status)
 
 

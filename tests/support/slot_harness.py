@@ -163,3 +163,19 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return text[text.rindex(")") + 2] not in "ZX"
+
+
+def wait_for(path: Path | str) -> None:
+    end = time.monotonic() + 10
+    while not Path(path).exists():
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.005)
+
+
+def gone(pid: int) -> bool:
+    end = time.monotonic() + 5
+    while alive(pid):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.005)
+    return True

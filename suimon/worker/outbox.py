@@ -1,0 +1,127 @@
+"""What a worker has to say and has not said yet: the records of its next batch.
+
+Written only by the main thread. A record is put in once and leaves with a batch; a batch that could not be
+sent is put back in front. Bound: what a worker holds (at most some thousand runs), and 1 MB of log text,
+after which a batch is due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from suimon.core import clock
+from suimon.run import rescue
+from suimon.run.finish import Again, Ended
+from suimon.run.step import LogText, Step
+from suimon.worker.batch import Batch
+from suimon.worker.held import Held
+
+LOG_BYTES: Final = 1_000_000
+LOG_SECONDS: Final = 0.5
+
+
+@dataclass(slots=True)
+class Outbox:
+    """The records of the next batch; ``lanes`` and ``fanouts`` are those its runs touch."""
+
+    ended: list[Ended] = field(default_factory=list)
+    again: list[Again] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    logs: list[LogText] = field(default_factory=list)
+    interrupted: list[tuple[str, int | None]] = field(default_factory=list)
+    released: list[tuple[str, int]] = field(default_factory=list)
+    held_back: list[tuple[str, int, str]] = field(default_factory=list)
+    lanes: set[str] = field(default_factory=set)
+    fanouts: set[int] = field(default_factory=set)
+    since: float = 0.0
+    log_bytes: int = 0
+
+    @property
+    def urgent(self) -> int:
+        """Records that somebody waits for; log text alone is not urgent."""
+        return (
+            len(self.ended) + len(self.again) + len(self.steps) + len(self.interrupted)
+            + len(self.released) + len(self.held_back)
+        )  # fmt: skip
+
+    def logs_due(self, now: float) -> bool:
+        """Whether log text alone is worth a batch now."""
+        if not self.logs:
+            return False
+        return self.log_bytes > LOG_BYTES or now - self.since > LOG_SECONDS
+
+    def batch(self, worker: int, worker_name: str) -> Batch:
+        """The records as a batch."""
+        return Batch(
+            worker, worker_name, self.ended, self.again, self.steps, self.logs, self.interrupted,
+            rescue.ALONE_IN_SLOT, self.released, self.held_back, self.lanes, self.fanouts,
+        )  # fmt: skip
+
+    def put_back(self, batch: Batch) -> None:
+        """A batch was refused as a whole: its records come first again."""
+        self.ended[:0], self.again[:0], self.steps[:0] = batch.ended, batch.again, batch.steps
+        self.interrupted[:0], self.released[:0] = batch.interrupted, batch.released
+        self.held_back[:0] = batch.held_back
+        self.lanes |= batch.lanes
+        self.fanouts |= batch.fanouts
+
+    # ------------------------------------------------------------------ records
+
+    def end(self, ended: Ended) -> None:
+        """A run has ended."""
+        self._touch(ended.lane, ended.fanout_id)
+        self.ended.append(ended)
+
+    def end_failed(self, held: Held, status: str, error: Any) -> None:
+        """A run has ended badly, with this error as JSON value."""
+        run, text = held.run, orjson.dumps(error).decode()
+        self.end(Ended(run.id, run.claim_no, status, "", text, 0, run.fanout_id, run.lane))
+
+    def end_cancelled(self, held: Held) -> None:
+        """A run was asked to stop, and has."""
+        self.end_failed(
+            held, "cancelled", {"type": "Cancelled", "message": "asked to stop, and stopped"}
+        )
+
+    def try_again(self, again: Again) -> None:
+        """A try failed; another comes later."""
+        self._touch(None, None)
+        self.again.append(again)
+
+    def step(self, step: Step) -> None:
+        """A vertex has ended."""
+        self._touch(None, None)
+        self.steps.append(step)
+
+    def hold_back(self, held: Held, reason: str) -> None:
+        """This worker's code has not what the run needs."""
+        self._touch(held.run.lane, None)
+        self.held_back.append((*held.fence, reason))
+
+    def release(self, fence: tuple[str, int]) -> None:
+        """It never began here: back to the queue, uncounted."""
+        self._touch(None, None)
+        self.released.append(fence)
+
+    def interrupt(self, held: Held) -> None:
+        """Its slot died while it may have been at work."""
+        self._touch(held.run.lane, held.run.fanout_id)
+        self.interrupted.append(held.fence)
+
+    def log(self, held: Held, stream: str, text: str) -> None:
+        """A piece of log text of the try under way."""
+        if not self.urgent and not self.logs:
+            self.since = clock.monotonic()
+        self.logs.append(LogText(held.run.id, held.run.claim_no, stream, text))
+        self.log_bytes += len(text)
+
+    def _touch(self, lane: str | None, fanout_id: int | None) -> None:
+        if not self.urgent:
+            self.since = clock.monotonic()
+        if lane is not None:
+            self.lanes.add(lane)
+        if fanout_id is not None:
+            self.fanouts.add(fanout_id)
