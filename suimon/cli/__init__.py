@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line: one file per noun, tables for people, JSON for programs, no SQL."""

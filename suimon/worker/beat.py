@@ -46,7 +46,7 @@ class Heart(threading.Thread):
         super().__init__(name="suimon-beat", daemon=True)
         self._url, self._worker, self._interval_s, self._events = url, worker, interval_s, events
         self._watch = Watch(interval_s)
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self._accepted_at = clock.boottime()
         self._ended_slots = False
         self.draining = False
@@ -67,11 +67,11 @@ class Heart(threading.Thread):
             self._events.must_end_slots()
 
     def close(self) -> None:
-        self._stop.set()
+        self._ending.set()
 
     def run(self) -> None:
         conn: Connection | None = None
-        while not self._stop.is_set():
+        while not self._ending.is_set():
             began = clock.boottime()
             try:
                 if conn is None or conn.closed:
@@ -85,7 +85,7 @@ class Heart(threading.Thread):
                     conn.close()
                     conn = None
             self.check()
-            self._stop.wait(max(0.0, self._interval_s - (clock.boottime() - began)))
+            self._ending.wait(max(0.0, self._interval_s - (clock.boottime() - began)))
         if conn is not None:
             conn.close()
 

@@ -224,7 +224,7 @@ class Driver:
             if not isinstance(error, SuimonError):
                 self._worker.failed(held, error)
 
-        self._worker.ledger.ask(work, stored, refused)
+        self._worker.desk.ask(work, stored, refused)
 
     def _acknowledge(self, held: Held, seq: int, *, go_on: bool) -> None:
         self._worker.send_to_slot(held, wire.acknowledge(held.token, seq, go_on=go_on))
@@ -356,7 +356,7 @@ class Driver:
             else:
                 self._worker.failed(held, error)
 
-        self._worker.ledger.ask(work, then, failed)
+        self._worker.desk.ask(work, then, failed)
 
 
 def _drive(held: Held) -> Drive:

@@ -48,7 +48,7 @@ class Ledger(threading.Thread):
         self._notify = notify
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._replies: deque[Callable[[], None]] = deque()
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self._open = 0
         #: How often an answer was lost with its connection.
         self.lost_answers = 0
@@ -79,7 +79,7 @@ class Ledger(threading.Thread):
 
     def close(self) -> None:
         """Finish what was asked, then end; a database that is away is not waited for."""
-        self._stop.set()
+        self._ending.set()
         self._requests.put(None)
 
     def run(self) -> None:
@@ -125,14 +125,14 @@ class Ledger(threading.Thread):
     def _connect(self, tries: int) -> Connection | None:
         """Connect, for as long as it takes; None when the worker leaves meanwhile."""
         attempt = tries
-        while not self._stop.is_set():
+        while not self._ending.is_set():
             try:
                 conn = connect.connect(self._url, name=self._label)
                 connect.hot(conn)
             except (DatabaseUnavailable, psycopg.Error) as error:
                 if attempt == 0:
                     log.warning("%s: %s; trying again", self._label, error)
-                self._stop.wait(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+                self._ending.wait(_PAUSES[min(attempt, len(_PAUSES) - 1)])
                 attempt += 1
                 continue
             self.connected = True

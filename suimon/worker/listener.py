@@ -32,15 +32,15 @@ class Listener(threading.Thread):
     ) -> None:
         super().__init__(name="suimon-listen", daemon=True)
         self._url, self._woken, self._look = url, woken, look
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self.listening = threading.Event()
 
     def close(self) -> None:
-        self._stop.set()
+        self._ending.set()
 
     def run(self) -> None:
         said = False
-        while not self._stop.is_set():
+        while not self._ending.is_set():
             try:
                 conn = connect.connect(self._url, name="listen")
             except (DatabaseUnavailable, psycopg.Error) as error:
@@ -74,10 +74,10 @@ class Listener(threading.Thread):
                 conn.close()
 
     def _receive(self, conn: connect.Connection) -> None:
-        while not self._stop.is_set():
+        while not self._ending.is_set():
             for note in conn.notifies(timeout=_PATIENCE_SECONDS):
                 self._woken(note.channel, note.payload)
 
     def _pause(self) -> None:
         self._look()
-        self._stop.wait(POLL_SECONDS)
+        self._ending.wait(POLL_SECONDS)

@@ -27,8 +27,16 @@ class Programs:
         self.graphs: dict[int, dict[str, Any]] = {}
         self.tasks: dict[str, dict[str, Any]] = {}
         self._plans: dict[int, planning.Plan] = {}
+        self._missing: dict[tuple[int, str | None], str | None] = {}
         self._known: dict[tuple[Any, ...], Program] = {}
         self._numbers = itertools.count(1)
+
+    def set_tasks(self, tasks: dict[str, dict[str, Any]]) -> None:
+        """Take what a slot's code offers; what was concluded from other code is forgotten."""
+        if tasks != self.tasks:
+            self.tasks = tasks
+            self._plans.clear()
+            self._missing.clear()
 
     def add_graph(self, graph_id: int, body: str) -> None:
         """Take a graph's stored JSON."""
@@ -46,6 +54,12 @@ class Programs:
 
     def missing(self, graph_id: int, vertex: str | None) -> str | None:
         """The first function that this run may need and this worker's code has not."""
+        key = (graph_id, vertex)
+        if key not in self._missing:
+            self._missing[key] = self._look_for(graph_id, vertex)
+        return self._missing[key]
+
+    def _look_for(self, graph_id: int, vertex: str | None) -> str | None:
         graph = self.graphs[graph_id]
         vertices = [vertex] if vertex is not None else list(shape.vertices(graph))
         for name in vertices:

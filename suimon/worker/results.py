@@ -206,7 +206,7 @@ class Results:
             text = str(error).splitlines()[0] if str(error) else type(error).__name__
             self._worker.send_to_slot(held, wire.refuse(number, type(error).__name__, text))
 
-        self._worker.ledger.ask(work, answer, refuse)
+        self._worker.desk.ask(work, answer, refuse)
 
     # ------------------------------------------------------------------ raw output
 

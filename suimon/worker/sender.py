@@ -86,7 +86,7 @@ class Sender:
         """Send what has gathered, with the next claim; one batch is under way at a time."""
         if self.in_flight or self._reconciling or self._worker.id == 0:
             return
-        if self._lost_answers != self._worker.ledger.lost_answers:
+        if self._lost_answers != self._worker.lost_answers:
             self._reconcile()
             return
         out = self._worker.outbox
@@ -253,7 +253,7 @@ class Sender:
     def _reconcile(self) -> None:
         """An answer was lost: compare what the database says we hold with what we do hold."""
         self._reconciling = True
-        self._lost_answers = self._worker.ledger.lost_answers
+        self._lost_answers = self._worker.lost_answers
         worker = self._worker.id
         self._worker.ledger.ask(
             lambda conn: claim.holdings(conn, worker), self._compare, self._cannot_compare

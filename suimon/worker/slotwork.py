@@ -190,6 +190,7 @@ class Slots:
         now = clock.monotonic()
         if self._worker.solitary and any(s.busy for s in self.table.values()):
             return  # one runs alone in this worker, so that no neighbour is blamed
+        share = AHEAD_SECONDS / max(1, sum(1 for s in self.table.values() if s.ready))
         passed: list[Held] = []
         while waiting:
             held = waiting[0]
@@ -201,7 +202,7 @@ class Slots:
                 break
             group = [waiting.popleft()]
             while waiting and waiting[0].program is held.program and len(group) < AHEAD_RUNS:
-                if not self._fits(slot, waiting[0], len(group)):
+                if not self._fits(slot, waiting[0], len(group), share):
                     break
                 group.append(waiting.popleft())
             slot.give(group, now)
@@ -209,14 +210,13 @@ class Slots:
                 break
         waiting.extendleft(reversed(passed))
 
-    def _fits(self, slot: Slot, held: Held, group: int) -> bool:
+    def _fits(self, slot: Slot, held: Held, group: int, share: float) -> bool:
         program = held.program
         assert program is not None
         if held.run.alone or program.spawns:
             return False
         if program.is_async and self._worker.options.async_per_slot > 1:
             return len(slot.given) + group < self._worker.options.async_per_slot
-        share = AHEAD_SECONDS / max(1, sum(1 for s in self.table.values() if s.ready))
         ahead = slot.ahead_s + group * program.expected_s
         return ahead + program.expected_s <= max(share, AHEAD_SECONDS - slot.ahead_s)
 

@@ -29,7 +29,7 @@ class Upkeep(threading.Thread):
     def __init__(self, url: str, worker: int, sweep_s: float, *, duties: bool = True) -> None:
         super().__init__(name="suimon-upkeep", daemon=True)
         self._url, self._worker, self._sweep_s, self._duties = url, worker, sweep_s, duties
-        self._stop = threading.Event()
+        self._ending = threading.Event()
         self._changed = threading.Condition()
         self._timers: list[float] = []
         self._asked: dict[str, Callable[[Connection], None]] = {}
@@ -68,7 +68,7 @@ class Upkeep(threading.Thread):
             self._ask(f"wake {pools}", lambda conn: wake.wake(conn, pools))
 
     def close(self) -> None:
-        self._stop.set()
+        self._ending.set()
         with self._changed:
             self._changed.notify()
 
@@ -81,7 +81,7 @@ class Upkeep(threading.Thread):
 
     def run(self) -> None:
         conn: Connection | None = None
-        while not self._stop.is_set():
+        while not self._ending.is_set():
             acts, sweep_due = self._wait()
             if not acts and not sweep_due:
                 continue
@@ -103,7 +103,7 @@ class Upkeep(threading.Thread):
                 with self._changed:
                     for name, act in acts:
                         self._asked.setdefault(name, act)
-                self._stop.wait(0.5)
+                self._ending.wait(0.5)
         if conn is not None:
             conn.close()
 
@@ -119,7 +119,7 @@ class Upkeep(threading.Thread):
                 sweep_due = now >= self._next_sweep
                 if sweep_due:
                     self._next_sweep = now + self._sweep_s
-                if self._asked or sweep_due or self._stop.is_set():
+                if self._asked or sweep_due or self._ending.is_set():
                     acts = list(self._asked.items())
                     self._asked.clear()
                     return acts, sweep_due

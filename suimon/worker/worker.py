@@ -14,6 +14,7 @@ once; its guardian does, and their writes are refused.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import logging
@@ -90,6 +91,8 @@ class Worker:
         self._selector.register(self._bell_out, selectors.EVENT_READ, "bell")
         self._rung = False
         self.ledger = Ledger(options.url, name="worker", notify=self._ring)
+        #: For what runs with several vertices need between their steps: no batch waits for a chunk.
+        self.desk = Ledger(options.url, name="desk", notify=self._ring)
         self.slots = slotwork.Slots(self, self._selector)
         self.results = results.Results(self)
         self.driver = Driver(self)
@@ -105,6 +108,7 @@ class Worker:
     def run(self) -> int:
         """Work until drained, buried for good, or unable to run code; returns the exit code."""
         self.ledger.start()
+        self.desk.start()
         self.slots.start_all()
         try:
             while not self._over():
@@ -136,6 +140,7 @@ class Worker:
             self._dispatch(key, events)
         self.slots.guardian.stamp()
         self.ledger.replies()
+        self.desk.replies()
         while self._inbox:
             self._inbox.popleft()()
         now = clock.monotonic()
@@ -154,11 +159,10 @@ class Worker:
 
     def _dispatch(self, key: selectors.SelectorKey, events: int) -> None:
         if key.data == "bell":
-            self._rung = False
-            try:
+            with contextlib.suppress(BlockingIOError):
                 os.read(self._bell_out, 4096)
-            except BlockingIOError:
-                return
+            # after the read: a ring in between found the flag set, and what it rang for is dealt with below
+            self._rung = False
         elif key.data == "guardian":
             self.slots.events()
         else:
@@ -207,11 +211,12 @@ class Worker:
             worker = self.id
             self.ledger.ask(lambda conn: rescue.leave(conn, worker), lambda _: None, lambda _: None)
         self.ledger.close()
+        self.desk.close()
         for thread in (self.heart, self._listener, self.upkeep):
             if thread is not None:
                 thread.close()
         self.slots.close()
-        for one in (self.ledger, self.heart, self._listener, self.upkeep):
+        for one in (self.ledger, self.desk, self.heart, self._listener, self.upkeep):
             if one is not None and one.is_alive():
                 one.join(timeout=5.0)
         self._selector.close()
@@ -224,7 +229,7 @@ class Worker:
         self.slots.failed_starts = 0
         for error in hello.get("errors", []):
             log.error("module %s was not loaded: %s", error.get("module"), error.get("message"))
-        self.programs.tasks = hello.get("tasks", {})
+        self.programs.set_tasks(hello.get("tasks", {}))
         if self.heart is None and not self._registering:
             self._register()
 
@@ -328,6 +333,11 @@ class Worker:
         slot = self.slots.table.get(held.slot) if held.slot is not None else None
         if slot is not None:
             slot.handle.send(line)
+
+    @property
+    def lost_answers(self) -> int:
+        """How often an answer was lost with its connection; then holdings are compared."""
+        return self.ledger.lost_answers + self.desk.lost_answers
 
     def drop(self, held: Held) -> None:
         """Not held any more: ended, parked, released or lost. A slot that has it is not listened to."""

@@ -1,0 +1,155 @@
+"""``suimon``: finds the command, runs it, and turns every error into one clear text and an exit code.
+
+Commands are imported when they are called for: ``suimon --help`` needs neither a database driver nor a
+table library. Exit codes are the table of ``suimon/errors.py``; a defect of Suimon itself is the only
+thing that shows a traceback.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+from suimon.errors import (
+    EXIT_INTERRUPTED,
+    EXIT_NEGATIVE,
+    EXIT_USAGE,
+    DatabaseUnavailable,
+    SuimonError,
+)
+
+#: command -> (module below suimon.cli, its object, the line that --help shows)
+COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "demo": ("demo", "demo", "Watch a real file fan out, fail in parts, merge, and be repaired."),
+    "dev": ("dev", "dev", "A database, a worker and your pipelines, reloaded on change."),
+    "deploy": ("deploy", "deploy", "Make the pipelines below PATH what new runs use."),
+    "run": ("run", "run", "Start a run of a pipeline."),
+    "runs": ("runs", "runs", "List, show, explain, retry and cancel runs."),
+    "pipelines": ("pipelines", "pipelines", "Check, list and show pipelines."),
+    "worker": ("worker", "worker", "Claim runs of one pool and execute them in child processes."),
+    "status": ("status", "status", "Does it move? Pools, workers, and what is wrong."),
+    "db": ("database", "db", "Migrate the database, or open it."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only when it is run or asked for its own help."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(f"suimon.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            from suimon.core.suggest import did_you_mean
+
+            hint = did_you_mean(args[0], COMMANDS)
+            ctx.fail(f'No such command "{args[0]}".' + (f" {hint}" if hint else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001
+    if asked:
+        from importlib import metadata
+
+        click.echo(f"suimon {metadata.version('suimon')}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
+def cli() -> None:
+    """Durable pipelines on PostgreSQL alone.
+
+    The database is the one of --db or SUIMON_DATABASE_URL, or the one that `suimon dev` runs in
+    this folder. Try it: suimon demo
+    """
+
+
+def main() -> None:
+    """The entry of the program."""
+    arguments = sys.argv[1:]
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; returns the exit code."""
+    as_json = "--json" in arguments
+    try:
+        answer = cli.main(args=arguments, prog_name="suimon", standalone_mode=False)
+    except SuimonError as error:
+        _tell(error, as_json=as_json)
+        return error.exit_code
+    except click.ClickException as error:
+        _tell_usage(error, as_json=as_json)
+        return EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_NEGATIVE
+    except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("interrupted\n")
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        known = _known(error)
+        if known is None:
+            raise
+        _tell(known, as_json=as_json)
+        return known.exit_code
+    return answer if isinstance(answer, int) else 0
+
+
+def _known(error: Exception) -> SuimonError | None:
+    """What the database driver and the system raise, in our words; None: a defect."""
+    psycopg: Any = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(error, psycopg.OperationalError):
+        text = str(error).strip().splitlines()
+        detail = text[0] if text else None
+        msg = "the connection to the database was lost"
+        return DatabaseUnavailable(msg, detail=detail, hint="What was asked may be asked again.")
+    if isinstance(error, OSError) and error.strerror:
+        place = f' "{error.filename}"' if error.filename else ""
+        return SuimonError(f"the system refused{place}: {error.strerror}")
+    return None
+
+
+def _tell(error: SuimonError, *, as_json: bool) -> None:
+    if as_json:
+        problem = {"title": type(error).__name__, "exit_code": error.exit_code, **error.to_json()}
+        sys.stderr.write(json.dumps(problem, ensure_ascii=True) + "\n")
+    else:
+        text = f"error: {error.render()}\n"
+        sys.stderr.write(text.encode("utf-8", "backslashreplace").decode())
+
+
+def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
+    if as_json:
+        problem = {"title": "Usage", "code": "SUI-0002", "message": error.format_message()}
+        sys.stderr.write(json.dumps({**problem, "exit_code": EXIT_USAGE}) + "\n")
+        return
+    shown = error.format_message()
+    sys.stderr.write(f"error: {shown}\n")
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        sys.stderr.write(f"  hint: {context.command_path} --help\n")
+
+
+if __name__ == "__main__":
+    main()

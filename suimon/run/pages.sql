@@ -1,0 +1,73 @@
+-- Lists, a page at a time: children of a fan-out, log text, runs, pipelines. Nothing here writes.
+
+-- name: children
+select r.id::text, r.position, r.item_key, r.status::text, suimon.reason_of(r) as reason, r.attempt, r.duration_us,
+       r.started_at, r.finished_at, r.error::text,
+       coalesce(r.input::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'input')) as input,
+       case when r.status = 'succeeded'
+            then coalesce(r.output::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'output'))
+            end as output
+from suimon.runs r
+where r.id between suimon.child_id(%(base)s, %(first)s) and suimon.child_id(%(base)s, %(last)s)
+order by r.id limit %(n)s;
+
+-- Of one fan-out's window of 100,000 positions, those in the given states.
+-- name: positions_by_status
+select r.position from suimon.runs r
+where r.id between suimon.child_id(%(base)s, %(first)s) and suimon.child_id(%(base)s, %(last)s)
+  and r.status = any (%(statuses)s::suimon.run_status[])
+order by r.id limit %(n)s;
+
+-- The same for the bad ends alone, from their partial index, over any distance.
+-- name: bad_positions
+select r.position from suimon.runs r
+where r.fanout_id = %(fanout)s and r.status in ('failed', 'timed_out', 'cancelled') and r.position >= %(first)s
+  and r.status = any (%(statuses)s::suimon.run_status[])
+order by r.position limit %(n)s;
+
+-- name: children_at
+select r.id::text, r.position, r.item_key, r.status::text, suimon.reason_of(r) as reason, r.attempt, r.duration_us,
+       r.started_at, r.finished_at, r.error::text,
+       coalesce(r.input::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'input')) as input,
+       case when r.status = 'succeeded'
+            then coalesce(r.output::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'output'))
+            end as output
+from unnest(%(positions)s::int[]) as i
+join suimon.runs r on r.id = suimon.child_id(%(base)s, i)
+order by r.id;
+
+-- name: logs
+select l.claim_no, l.seq, l.stream, l.at, l.body from suimon.logs l
+where l.run_id = %(id)s and (l.claim_no, l.seq) > (%(after_claim)s, %(after_seq)s)
+order by l.claim_no, l.seq limit %(n)s;
+
+-- Runs that nobody spawned, newest first. Walks per pipeline at most 20,000 of them when a state is asked for.
+-- name: runs
+select r.id::text, r.pipeline, r.status::text, suimon.reason_of(r), r.attempt, r.created_at, r.started_at,
+       r.finished_at, r.error->>'message' as error, r.idempotency_key
+from suimon.pipelines p
+cross join lateral (
+  select w.id from (
+    select n.id, n.status from suimon.runs n
+    where n.pipeline = p.name and n.parent_id is null and n.id < %(before)s::uuid
+    order by n.id desc
+    limit case when %(statuses)s::text[] is null then %(n)s::int else 20000 end) w
+  where %(statuses)s::text[] is null or w.status::text = any (%(statuses)s::text[])
+  order by w.id desc limit %(n)s::int) found
+join suimon.runs r on r.id = found.id
+where %(pipeline)s::text is null or p.name = %(pipeline)s
+order by r.id desc limit %(n)s::int;
+
+-- name: pipelines
+select p.name, p.pool, p.lane_limit, p.priority, p.deployed_at, g.hash,
+       (select r.status::text from suimon.runs r where r.pipeline = p.name and r.parent_id is null
+        order by r.id desc limit 1) as last_status,
+       (select r.created_at from suimon.runs r where r.pipeline = p.name and r.parent_id is null
+        order by r.id desc limit 1) as last_at
+from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
+order by p.name limit 1000;
+
+-- name: pipeline
+select p.name, p.pool, p.lane_limit, p.priority, p.deployed_at, p.edited_at, g.hash, g.body::text as graph,
+       (select count(*) from suimon.graphs v where v.pipeline = p.name) as versions
+from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id where p.name = %(name)s;

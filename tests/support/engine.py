@@ -1,0 +1,379 @@
+"""A whole engine for one test: a database, a project, and workers that are real processes.
+
+    engine.module("m", code); engine.deploy(); worker = engine.worker(slots=2)
+    run = engine.submit("p", {"n": 1}); engine.wait(run)
+
+Every process of it carries the test's folder in its environment or command line, so `left_over`
+finds those that outlived what they should not. Tests wait for states, files and lines, by
+`wait_until`; the patience given there is a bound, never a pause. Workers beat five times a second
+(three silent beats: dead), and duties fall due each half second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+from support.project import Project
+from support.slot_harness import alive
+from support.wait import wait_until
+
+from suimon.db.connect import Connection, connect
+from suimon.run import cancel, retry, submit
+from suimon.worker import processes
+
+PATIENCE_SECONDS = 60.0
+HEARTBEAT_SECONDS = 0.2
+TERMINAL = ("succeeded", "failed", "timed_out", "cancelled")
+MAIN = Path(__file__).with_name("worker_main.py")
+
+_RUN = """
+select r.id::text, r.pipeline, r.status::text, r.attempt, r.claim_no, r.interruptions, r.reason,
+       coalesce(r.output, (select p.body::jsonb from suimon.payloads p
+                           where p.run_id = r.id and p.name = 'output')) as output,
+       r.error, r.started_at, r.finished_at, r.created_at, r.worker_id,
+       (select w.name from suimon.workers w where w.id = r.worker_id) as worker
+from suimon.runs r where r.id = %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run as the database has it now."""
+
+    id: str
+    pipeline: str
+    status: str
+    attempt: int
+    claim_no: int
+    interruptions: int
+    reason: str | None
+    output: Any
+    error: Any
+    started_at: Any
+    finished_at: Any
+    created_at: Any
+    worker_id: int | None
+    worker: str | None
+
+    @property
+    def over(self) -> bool:
+        return self.status in TERMINAL
+
+
+class WorkerProcess:
+    """One worker: its process, its guardian, its slots, its log."""
+
+    def __init__(self, name: str, command: Sequence[str], stdin: str | None, log: Path) -> None:
+        self.name = name
+        self.log_file = log
+        with log.open("wb") as stream:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+            )
+        assert self.process.stdin is not None
+        self.process.stdin.write((stdin or "").encode())
+        self.process.stdin.close()
+        self.pid = self.process.pid
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace")
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def guardian(self) -> int:
+        """The pid of its guardian."""
+
+        def look() -> int | None:
+            found = [p for p in processes.children(self.pid) if "guardian" in command_line(p)]
+            return found[0] if found else None
+
+        return int(wait_until(look, PATIENCE_SECONDS, f"a guardian of {self.name}") or 0)
+
+    def slots(self) -> list[int]:
+        """The pids of its slots that live now, in order of their start."""
+        found: list[int] = []
+        for guardian in processes.children(self.pid):
+            for pid in processes.children(guardian):
+                if "worker.slot" in command_line(pid) and alive(pid):
+                    found.append(pid)
+        return sorted(found)
+
+    # ------------------------------------------------------------------ what is done to it
+
+    def kill9(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def term(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+
+    def freeze(self, *, tree: bool) -> list[int]:
+        """SIGSTOP for the worker, or for it and all below it; gives back what was stopped."""
+        pids = [self.pid, *(processes.descendants(self.pid) if tree else [])]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        return pids
+
+    @staticmethod
+    def thaw(pids: Sequence[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def wait(self, patience: float = PATIENCE_SECONDS) -> int:
+        """Its exit code."""
+        wait_until(lambda: not self.running, patience, f"{self.name} ended:\n{self.tail()}")
+        return self.process.wait()
+
+    def tail(self) -> str:
+        return "\n".join(self.log.splitlines()[-40:])
+
+
+class Engine:
+    """Database, project and workers of one test."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.project = Project(folder)
+        self.workers: list[WorkerProcess] = []
+        self._conn: Connection | None = None
+        self._count = 0
+        with self.conn.transaction():
+            self.sql("update suimon.duties set every_ms = 500, next_at = clock_timestamp()")
+
+    @property
+    def conn(self) -> Connection:
+        """A connection that comes back after the server did."""
+        if self._conn is None or self._conn.closed or self._conn.broken:
+            self._conn = connect(self.url, name="test", patience_seconds=PATIENCE_SECONDS)
+        return self._conn
+
+    def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """One statement; said again when the server was lost under it."""
+        for last in (False, False, True):
+            conn = self.conn
+            try:
+                cursor = conn.execute(statement.encode(), values or None)
+                return cursor.fetchall() if cursor.description else []
+            except psycopg.OperationalError:
+                if last or not conn.broken:
+                    raise
+        raise AssertionError
+
+    def one(self, statement: str, *values: Any) -> Any:
+        """The first column of the first row."""
+        return self.sql(statement, *values)[0][0]
+
+    def module(self, name: str, code: str) -> None:
+        self.project.module(name, code)
+
+    def deploy(self) -> list[str]:
+        return self.project.deploy(self.url)
+
+    # ------------------------------------------------------------------ workers
+
+    def worker(self, *, slots: int = 2, ready: bool = True, **options: Any) -> WorkerProcess:
+        """Start one; `ready` waits until it is registered and all its slots have loaded the code."""
+        self._count += 1
+        name = options.pop("name", f"w{self._count}")
+        folder = self.folder / f"{name}-{self._count}"
+        given: dict[str, Any] = {
+            "url": self.url,
+            "listen_url": self.url,
+            "root": str(self.project.root),
+            "name": name,
+            "slots": slots,
+            "heartbeat_s": HEARTBEAT_SECONDS,
+            "sweep_s": 0.5,
+            **options,
+        }
+        command = [sys.executable, str(MAIN), str(folder)]
+        log = self.folder / f"{name}-{self._count}.log"
+        worker = WorkerProcess(name, command, json.dumps(given) + "\n", log)
+        self.workers.append(worker)
+        if ready:
+            self.until(lambda: self.worker_id(worker), f"{name} registered")
+            self.until(lambda: len(worker.slots()) == slots, f"{name} has its slots")
+        return worker
+
+    def worker_id(self, worker: WorkerProcess) -> int | None:
+        """Its live id in the database."""
+        rows = self.sql(
+            "select id from suimon.workers where pid = %s and not dead order by id desc", worker.pid
+        )
+        return rows[0][0] if rows else None
+
+    # ------------------------------------------------------------------ runs
+
+    def submit(self, pipeline: str, given: Any = None, *, key: str | None = None) -> str:
+        return self.ask(pipeline, given, key=key).id
+
+    def ask(self, pipeline: str, given: Any = None, *, key: str | None = None) -> submit.Submitted:
+        body = orjson.dumps({} if given is None else given, option=orjson.OPT_SORT_KEYS)
+        return submit.submit(self.conn, pipeline, [submit.Request(body, key)])[0]
+
+    def submit_many(self, pipeline: str, inputs: Sequence[Any]) -> list[str]:
+        requests = [submit.Request(orjson.dumps(given)) for given in inputs]
+        return [one.id for one in submit.submit(self.conn, pipeline, requests)]
+
+    def run(self, run_id: str) -> Run:
+        return Run(*self.sql(_RUN, run_id)[0])
+
+    def wait(
+        self, run_id: str, status: str | None = "succeeded", patience: float = PATIENCE_SECONDS
+    ) -> Run:
+        """Until it has ended; `status` None takes any end."""
+        self.until(lambda: self.run(run_id).over, f"run {run_id} ended", patience)
+        run = self.run(run_id)
+        if status is not None and run.status != status:
+            raise AssertionError(f"{run}\n{self.story()}")
+        return run
+
+    def wait_all(self, runs: Sequence[str], patience: float = PATIENCE_SECONDS) -> None:
+        """Until all of these have succeeded."""
+
+        def done() -> bool:
+            count = "select count(*) from suimon.runs where id = any(%s::uuid[]) and status = %s"
+            return bool(self.one(count, list(runs), "succeeded") == len(runs))
+
+        self.until(done, f"{len(runs)} runs succeeded", patience)
+
+    def children(self, run_id: str) -> list[tuple[Any, ...]]:
+        """(position, status, attempt, id, error) of a parent's children, in item order."""
+        return self.sql(
+            "select position, status::text, attempt, id::text, error from suimon.runs"
+            " where parent_id = %s order by fanout_id, position",
+            run_id,
+        )
+
+    def attempts(self, run_id: str) -> list[tuple[Any, ...]]:
+        """(attempt, how, worker's name, vertex) of the tries that did not end their step."""
+        return self.sql(
+            "select attempt, how, worker_name, vertex from suimon.attempts"
+            " where run_id = %s order by claim_no",
+            run_id,
+        )
+
+    def log_of(self, run_id: str, stream: str | None = None) -> str:
+        rows = self.sql(
+            "select body from suimon.logs where run_id = %s and (%s::text is null or stream = %s)"
+            " order by seq",
+            run_id,
+            stream,
+            stream,
+        )
+        return "".join(row[0] for row in rows)
+
+    def cancel(self, *runs: str) -> cancel.Asked:
+        return cancel.request(self.conn, runs)
+
+    def retry(self, *runs: str, failed_children: bool = False) -> int:
+        plan = retry.plan(self.conn, runs, failed_children=failed_children)
+        return retry.apply(self.conn, plan, actor="test")
+
+    # ------------------------------------------------------------------ waiting and the end
+
+    def until(
+        self, look: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS
+    ) -> Any:
+        """`wait_until`, with the workers' last words when it fails."""
+        try:
+            return wait_until(look, patience, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story()}") from None
+
+    def noted(self, name: str, count: int = 1) -> list[list[str]]:
+        """The project's notes of that name, when there are so many."""
+        self.until(lambda: len(self.project.lines(name)) >= count, f"{count} notes in {name}")
+        return self.project.lines(name)
+
+    def story(self) -> str:
+        """The states of all runs and the end of every worker's log, for a failed test."""
+        with contextlib.suppress(Exception):
+            states = self.sql(
+                "select pipeline, vertex, status::text, reason, count(*) from suimon.runs"
+                " group by 1, 2, 3, 4 order by 1, 2 nulls first, 3"
+            )
+            told = [f"{state}" for state in states[:40]]
+            return "\n".join([*told, *(f"--- {w.name}\n{w.tail()}" for w in self.workers)])
+        return "\n".join(f"--- {w.name}\n{w.tail()}" for w in self.workers)
+
+    def left_over(self) -> list[str]:
+        """Processes that carry this test's folder in environment or command line."""
+        return [f"{pid} {command_line(pid)}" for pid in carrying(str(self.folder))]
+
+    def none_left(self) -> None:
+        """No slot, guardian or anything started by a task is there any more."""
+        mine = {worker.pid for worker in self.workers if worker.running}
+
+        def strays() -> list[int]:
+            return [pid for pid in carrying(str(self.folder)) if pid not in mine]
+
+        self.until(lambda: not strays(), "all processes gone", 30)
+
+    def close(self) -> None:
+        """End all workers; what they leave behind is an error of the engine."""
+        for worker in self.workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker.pid, signal.SIGCONT)
+            if worker.running:
+                worker.kill9()
+        try:
+            self.none_left()
+        finally:
+            for pid in carrying(str(self.folder)):
+                processes.kill(pid)
+            if self._conn is not None:
+                self._conn.close()
+
+
+def command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def carrying(text: str) -> Iterator[int]:
+    """Living processes, other than this one, with `text` in environment or command line."""
+    wanted = text.encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            found = wanted in (entry / "cmdline").read_bytes()
+            found = found or wanted in (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if found and alive(int(entry.name)):
+            yield int(entry.name)
+
+
+@contextlib.contextmanager
+def engine_on(url: str, folder: Path) -> Iterator[Engine]:
+    """An engine over this database; ends with every process of it."""
+    made = Engine(url, folder)
+    try:
+        yield made
+    finally:
+        made.close()
