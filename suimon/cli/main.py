@@ -1,8 +1,9 @@
-"""``suimon``: finds the command, runs it, and turns every error into one clear text and an exit code.
+"""``suimon``: finds the command, runs it, and turns every error into one clear text and an exit
+code.
 
-Commands are imported when they are called for: ``suimon --help`` needs neither a database driver nor a
-table library. Exit codes are the table of ``suimon/errors.py``; a defect of Suimon itself is the only
-thing that shows a traceback.
+Commands are imported when they are called for: ``suimon --help`` needs neither a database driver
+nor a table library. Exit codes are the table of ``suimon/errors.py``; a defect of Suimon itself is
+the only thing that shows a traceback.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, about) for name, (_, _, about) in COMMANDS.items()])
 
 
-def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:  # noqa: FBT001
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked:
         from importlib import metadata
 

@@ -1,8 +1,9 @@
 """What all commands share: the database they speak to, ``--json``, and times that people write.
 
-The database is, in this order: ``--db``, ``SUIMON_DATABASE_URL``, and the one that a ``suimon dev``
-runs in ``--home`` (it leaves its address there in a file that only its owner can read). Each command
-checks first that the schema is this version's: no half answer from a database of another one.
+The database is, in this order: ``--db``, ``SUIMON_DATABASE_URL``, and the one that a ``suimon
+dev`` runs in ``--home`` (it leaves its address there in a file that only its owner can read). Each
+command checks first that the schema is this version's: no half answer from a database of another
+one.
 """
 
 from __future__ import annotations

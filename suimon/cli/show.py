@@ -1,8 +1,8 @@
 """How answers look: tables on a terminal, tab-separated lines elsewhere, JSON when asked for.
 
-On a terminal: no borders, dim headers, times in the local zone, ASCII marks only (box characters take
-two columns in many East Asian fonts). Elsewhere: tabs, no colour, UTC. Rich is imported when a table is
-drawn on a terminal, and only then.
+On a terminal: no borders, dim headers, times in the local zone, ASCII marks only (box characters
+take two columns in many East Asian fonts). Elsewhere: tabs, no colour, UTC. Rich is imported when
+a table is drawn on a terminal, and only then.
 """
 
 from __future__ import annotations

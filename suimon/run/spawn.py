@@ -12,7 +12,7 @@ Zero items, or children that have all ended before the seal: the seal's own sett
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from suimon.db.connect import Connection, retrying, transaction
@@ -117,11 +117,13 @@ def open_fanout(
     vertex: str,
     base: str,
     policy: Policy,
-    spawn_lane: str | None,
-    spawn_limit: int | None,
+    limit: int | None,
     shared: str | None,
 ) -> Fanout:
-    """Make the fan-out of this vertex, or find the one an earlier try made. Raises LostRun."""
+    """Make the fan-out of this vertex, or find the one an earlier try made.
+
+    ``limit`` is how many of its children may live at once; None: no lane of its own. Raises LostRun.
+    """
 
     def act() -> Fanout:
         with transaction(conn):
@@ -141,14 +143,18 @@ def open_fanout(
                     "max_failure_ratio": policy.max_failure_ratio,
                     "fail_fast": policy.fail_fast,
                     "stragglers": policy.stragglers,
-                    "lane": spawn_lane,
                     "shared": shared if small else None,
                 },
             ).fetchone()
             assert row is not None
             found = Fanout(*row)
+            if limit is not None:
+                named = conn.execute(SQL.name_lane, {"fanout": found.id}).fetchone()
+                assert named is not None
+                found = replace(found, lane=str(named[0]))
+                conn.execute(SQL.make_flow, {"root": root})
         if found.lane is not None:
-            lane.make_rows(conn, [(found.lane, spawn_limit, root)])
+            lane.make_rows(conn, [(found.lane, limit, root)])
         return found
 
     return retrying(act)

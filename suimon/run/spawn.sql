@@ -20,14 +20,21 @@ select id::text, lane from up where lane is not null limit 100;
 
 -- name: open
 insert into suimon.fanouts (parent_id, root_id, vertex, base, tolerate, max_failures, max_failure_ratio, fail_fast,
-                            stragglers, lane, shared)
+                            stragglers, shared)
 values (%(parent)s, %(root)s, %(vertex)s, %(base)s, %(tolerate)s, %(max_failures)s, %(max_failure_ratio)s, %(fail_fast)s,
-        %(stragglers)s, %(lane)s, %(shared)s)
+        %(stragglers)s, %(shared)s)
 on conflict (parent_id, vertex, generation) do update set vertex = excluded.vertex
 returning id, base::text, state, expected, lane, cancelling;
 
+-- A spawn with a limit has a lane of its own, and its children take their ranks when they are admitted.
+-- name: name_lane
+update suimon.fanouts f set lane = 'spawn:' || f.id where f.id = %(fanout)s returning lane;
+
+-- name: make_flow
+insert into suimon.flows (root_id) values (%(root)s) on conflict do nothing;
+
 -- At most 1,000 items a chunk. Ranks follow the root's flow (one row a root, once a chunk); a child with a lane is
--- born un-admitted. Items above 8 KB go to payloads.
+-- born un-admitted and leaves the flow alone (admissions are writing it). Items above 8 KB go to payloads.
 -- name: chunk
 with item as materialized (
   select (u.place - 1 + %(first)s)::int as position, u.body, u.hash, u.key,
@@ -37,7 +44,7 @@ with item as materialized (
 ),
 flow as (
   insert into suimon.flows as f (root_id, last_rank)
-  values (%(root)s, suimon.head_of(%(pool)s, %(priority)s::smallint) + %(ranks)s)
+  select %(root)s, suimon.head_of(%(pool)s, %(priority)s::smallint) + %(ranks)s where %(ranks)s > 0
   on conflict (root_id) do update set last_rank = greatest(f.last_rank + %(ranks)s, excluded.last_rank)
   returning last_rank - %(ranks)s as start
 ),
@@ -49,7 +56,7 @@ born as (
          %(fanout)s, i.hash, %(graph_id)s, i.position, %(lane_limit)s,
          %(priority)s, %(max_interruptions)s, %(lane)s::text is null, %(pipeline)s, %(pool)s, %(vertex)s, %(lane)s, i.key,
          case when octet_length(i.body) <= 8192 then i.body::jsonb end
-  from item i cross join flow
+  from item i left join flow on true
   order by i.id
   on conflict (id) do nothing
   returning id

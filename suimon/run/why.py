@@ -12,7 +12,7 @@ from typing import Any
 from suimon.core import reasons
 from suimon.db.connect import Connection
 from suimon.run import read
-from suimon.run.read import SQL, Run, as_json
+from suimon.run.read import SQL, Run, as_json, named
 
 
 def why(conn: Connection, run_id: str) -> dict[str, Any]:

@@ -377,7 +377,7 @@ def _open(
     config, run = action.config, held.run
     limit = config.get("concurrency")
     base = submit.fanout_base()
-    own = f"spawn:{base}" if isinstance(limit, int) else None
+    own = isinstance(limit, int)
     merge_step = shape.merge_step(drive.graph, action.vertex)
     merge_config = (shape.vertices(drive.graph).get(merge_step) or {}).get("config") or {}
     shared = jsonsafe.dumps(action.shared, what="shared").decode() if action.shared else None
@@ -387,15 +387,14 @@ def _open(
         vertex=action.vertex,
         base=base,
         policy=_policy(merge_config),
-        spawn_lane=own,
-        spawn_limit=limit if own else None,
+        limit=limit if own else None,
         shared=shared,
     )
     interruptions = int(config.get("maxInterruptions", 3))
     if "task" in config:
         child = Child(
             run.pipeline, run.graph_id, action.vertex, config.get("pool", pool), run.priority,
-            interruptions, fanout.lane, limit if own else None, own_lane=own is not None,
+            interruptions, fanout.lane, limit if own else None, own_lane=own,
         )  # fmt: skip
         return fanout, child
     target = submit.target(conn, config["pipeline"])

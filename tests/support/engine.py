@@ -22,14 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
 import psycopg
 from support.project import Project
 from support.slot_harness import alive
 from support.wait import wait_until
 
 from suimon.db.connect import Connection, connect
-from suimon.run import cancel, retry, submit
+from suimon.run import cancel, doors, retry, submit
 from suimon.worker import processes
 
 PATIENCE_SECONDS = 60.0
@@ -229,12 +228,11 @@ class Engine:
         return self.ask(pipeline, given, key=key).id
 
     def ask(self, pipeline: str, given: Any = None, *, key: str | None = None) -> submit.Submitted:
-        body = orjson.dumps({} if given is None else given, option=orjson.OPT_SORT_KEYS)
-        return submit.submit(self.conn, pipeline, [submit.Request(body, key)])[0]
+        """What the door answers."""
+        return doors.start(self.conn, pipeline, {} if given is None else given, key=key)
 
     def submit_many(self, pipeline: str, inputs: Sequence[Any]) -> list[str]:
-        requests = [submit.Request(orjson.dumps(given)) for given in inputs]
-        return [one.id for one in submit.submit(self.conn, pipeline, requests)]
+        return [one.id for one in doors.start_many(self.conn, pipeline, inputs)]
 
     def run(self, run_id: str) -> Run:
         return Run(*self.sql(_RUN, run_id)[0])
@@ -283,6 +281,10 @@ class Engine:
             stream,
         )
         return "".join(row[0] for row in rows)
+
+    def slots_idle(self) -> bool:
+        """Nothing is claimed by any live worker."""
+        return not self.one("select count(*) from suimon.runs where status = 'running'")
 
     def cancel(self, *runs: str) -> cancel.Asked:
         return cancel.request(self.conn, runs)

@@ -1,0 +1,81 @@
+"""A process without secrets in its environment and command line.
+
+``/proc/PID/environ`` and ``/proc/PID/cmdline`` show for ever what a process *started* with;
+deleting a variable changes nothing. So a worker that was given its URLs in either replaces itself
+(``execve``) by the same program with a clean environment, and with the URLs in an anonymous file
+in memory whose descriptor it inherits, reads once and closes. It also asks the kernel to keep its
+memory and its ``/proc`` entries from other processes of the same account: its slots run somebody's
+code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Final, NoReturn
+
+from suimon.errors import SuimonError
+
+#: What a worker keeps of its environment; ``--env`` names more, for its slots.
+KEPT: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
+KEPT_PREFIXES: Final = ("LC_", "PYTHON")
+#: The only secrets there are: the URLs. The longest text that is read from the descriptor.
+LIMIT_BYTES: Final = 64 * 1024
+_PR_SET_DUMPABLE: Final = 4
+
+
+def environment(names: Iterable[str] = ()) -> dict[str, str]:
+    """This process's environment reduced to what is named here and in ``names``."""
+    chosen = {*KEPT, *names}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in chosen or name.startswith(KEPT_PREFIXES)
+    }
+
+
+def hand_over(secrets: dict[str, str | None]) -> int:
+    """A descriptor from which a program started by us can read the secrets, once."""
+    fd = os.memfd_create("suimon", 0)  # inherited: the caller passes it on, or becomes the program
+    os.write(fd, json.dumps(secrets).encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def take_over(fd: int) -> dict[str, str | None]:
+    """The secrets, out of the descriptor, which is closed."""
+    try:
+        os.lseek(fd, 0, os.SEEK_SET)
+        text = os.read(fd, LIMIT_BYTES)
+        os.ftruncate(fd, 0)
+        found = json.loads(text)
+    except (OSError, ValueError):
+        msg = f"descriptor {fd} does not hold what was promised"
+        raise SuimonError(msg, hint="--secrets-fd is for Suimon itself.") from None
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+    assert isinstance(found, dict)
+    return found
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """``suimon`` with these arguments, run by this very Python."""
+    return [sys.executable, "-P", "-m", "suimon.cli.main", *arguments]
+
+
+def become(arguments: Sequence[str], names: Iterable[str] = ()) -> NoReturn:
+    """Replace this process by ``suimon`` with these arguments and a clean environment."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, command(arguments), environment(names))  # noqa: S606
+
+
+def hide() -> None:
+    """Keep memory and /proc entries from other processes of this account, where the kernel can."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,0 +1,49 @@
+"""``suimon deploy``: what was written becomes what new runs use.
+
+The code below PATH is read in a child process that has no database URL; this process checks what
+comes back, and stores all of it in one transaction or nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from suimon.cli import show
+from suimon.cli.options import Place, database_options, json_option
+from suimon.errors import DefinitionError, Mistake
+
+if TYPE_CHECKING:
+    from suimon.run.deploy import Definition
+
+
+def definitions(path: str) -> list[Definition]:
+    """The checked pipelines below PATH. Raises DefinitionError with all mistakes, LoadFailed."""
+    from suimon.load import load_path
+    from suimon.run.deploy import Definition
+
+    loaded = load_path(path).check()
+    return [Definition(one.name, one.hash, one.graph) for one in loaded.pipelines]
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@json_option
+@database_options
+def deploy(path: str, as_json: bool, place: Place) -> None:
+    """Make the pipelines below PATH what new runs use, and say what changed."""
+    from suimon.run import deploy as deploying
+
+    with place.connect() as conn:  # before the code is read: a wrong address is told at once
+        made = definitions(path)
+        if not made:
+            message = f'there is no pipeline below "{path}"'
+            hint = "Make one at the top of a module: p = Pipeline(...), or @pipeline on a function."
+            raise DefinitionError([Mistake(None, None, message, hint)])
+        answers = deploying.deploy(conn, made)
+    if as_json:
+        found = [{"name": one.name, "hash": one.hash, "what": one.what} for one in answers]
+        show.as_json({"pipelines": found})
+        return
+    show.table(["PIPELINE", "VERSION", ""], [(a.name, a.hash[:12], a.what) for a in answers])
