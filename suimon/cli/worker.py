@@ -14,7 +14,7 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,15 +35,11 @@ log = logging.getLogger("suimon.worker")
 @click.option("--pool", help="The pool it claims for.  [default: default]")
 @click.option("--slots", type=int, help="Child processes, each running one run at a time.")
 @click.option("--async-per-slot", type=int, help="Async tasks that share a slot.")
-@click.option(
-    "--memory-per-slot", type=click.IntRange(16), metavar="MB", help="End a slot above it."
-)
+@click.option("--memory-per-slot", type=click.IntRange(16), metavar="MB", help="Ends a slot above.")
 @click.option("--drain-timeout", type=DURATION, help="How long a drain waits for what runs.")
 @click.option("--heartbeat", type=DURATION, help="Time between two heartbeats.")
 @click.option("--sweep", type=DURATION, help="Time between two safety sweeps.")
-@click.option(
-    "--env", "names", multiple=True, metavar="NAME", help="A variable that tasks may see."
-)
+@click.option("--env", "names", multiple=True, metavar="NAME", help="A variable for the tasks.")
 @click.option("--name", help="What status calls it.  [default: HOST-PID]")
 @click.option("--no-duties", is_flag=True, help="Leave timers, rescue and repair to other workers.")
 @click.option("--db", metavar="URL", help="PostgreSQL; else SUIMON_DATABASE_URL.")
@@ -158,8 +154,3 @@ def _private_folder() -> Iterator[str]:
 def _start_logging(*, verbose: bool) -> None:
     form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=form)
-
-
-def names_of(found: Sequence[Any]) -> str:
-    """For a log line: the names, comma-separated."""
-    return ", ".join(one.name for one in found)

@@ -1,8 +1,8 @@
 """Why a run does not run: the one closed list.
 
-A reason is stored on the row when the engine *parks* a run; for rows that merely stand in the queue the
-SQL function ``suimon.reason_of`` derives it, so that a stopped pool costs no writes. A reason is a word,
-or a word, a colon and the name of who holds it (``no_worker:gpu``).
+A reason is stored on the row when the engine *parks* a run; for rows that merely stand in the queue
+the SQL function ``suimon.reason_of`` derives it, so that a stopped pool costs no writes. A reason
+is a word, or a word, a colon and the name of who holds it (``no_worker:gpu``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The states of a run and the sixteen edges between them: the one source.
 
-The schema holds the same table (``suimon.run_edges``) and refuses every other edge; a test proves both
-equal. ``docs/states.md`` is made from here.
+The schema holds the same table (``suimon.run_edges``) and refuses every other edge; a test proves
+both equal. ``docs/states.md`` is made from here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The one slow safety sweep: everything that should never be needed, done again if it was.
 
-The rows of ``suimon.duties`` are the clock and their lock is the election; an idle engine sends the ``take``
-statement and nothing else, because the statement itself says where there is work. Every duty is bounded and
-idempotent, so two takers for a moment do no harm.
+The rows of ``suimon.duties`` are the clock and their lock is the election; an idle engine sends the
+``take`` statement and nothing else, because the statement itself says where there is work. Every
+duty is bounded and idempotent, so two takers for a moment do no harm.
 
     timers   waits that are over and whose own timer died with its worker
     rescue   running runs whose worker is dead or gone
@@ -57,7 +57,7 @@ def rescue_dead(conn: Connection) -> int:
 
 
 def repair(conn: Connection) -> int:
-    """Recount open fan-outs and wake parents that were left waiting. Returns what had to be mended."""
+    """Recount open fan-outs, wake parents that were left waiting; returns how much was mended."""
     mended, counted, after = 0, 0, 0
     while fanouts := conn.execute(SQL.open_fanouts, {"after": after}).fetchall():
         for fanout, base, _, expected, ended, complete in fanouts:

@@ -1,9 +1,10 @@
 """Cancel: of one run, and of all that is below it.
 
-First the words, in one transaction and durable: ``cancel_requested`` on the run, ``cancelling`` on its
-fan-outs. From then on no chunk of a spawner is accepted and no merge can end well. Then the work, in
-batches that any sweep can go on with after a crash: idle children by id range, running ones through their
-worker, each level of the tree in turn. A run is ``cancelled`` when everything below it has ended.
+First the words, in one transaction and durable: ``cancel_requested`` on the run, ``cancelling`` on
+its fan-outs. From then on no chunk of a spawner is accepted and no merge can end well. Then the
+work, in batches that any sweep can go on with after a crash: idle children by id range, running
+ones through their worker, each level of the tree in turn. A run is ``cancelled`` when everything
+below it has ended.
 
 Cancelling again changes nothing.
 """
@@ -73,7 +74,7 @@ def seal_stopped(conn: Connection, run_id: str, worker: int | None) -> None:
 
 
 def _mark(conn: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
-    """Write down that these runs shall stop, tell the workers; returns (id, status) of the live ones."""
+    """Write down that these shall stop, tell the workers; returns (id, status) of the live ones."""
 
     def act() -> list[tuple[str, str]]:
         with transaction(conn):
@@ -114,7 +115,7 @@ def _cancel_children(conn: Connection, base: str, *, leave_running: bool) -> int
 
 
 def _end_idle(conn: Connection, ids: Sequence[str], why: str) -> int:
-    """queued | waiting → cancelled, tallied and settled; parents that may end now follow, level by level."""
+    """queued | waiting → cancelled, tallied and settled; parents that may end now follow."""
     ended, todo = 0, list(ids)
     while todo:
         batch, todo = todo[:1000], todo[1000:]

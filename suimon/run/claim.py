@@ -1,13 +1,14 @@
-"""queued → running: taking the n smallest admitted runs of a pool, and giving back what never began.
+"""queued → running: taking the n smallest admitted runs, and giving back what never began.
 
-A claim starts at the worker's *floor*: the rank of its last claim less a margin. Entries before it are
-dead (claimed and finished), and a long transaction elsewhere keeps them from being vacuumed; walking them
-again costs thousands of buffers a claim. An empty *floored* claim therefore proves nothing: rows may lie
-below the floor (a late commit, a release, a clock that went back). ``Floors`` decides when a claim goes
-without: at a cadence that adapts to what it costs, and always once before the worker goes silent.
+A claim starts at the worker's *floor*: the rank of its last claim less a margin. Entries before it
+are dead (claimed and finished), and a long transaction elsewhere keeps them from being vacuumed;
+walking them again costs thousands of buffers a claim. An empty *floored* claim therefore proves
+nothing: rows may lie below the floor (a late commit, a release, a clock that went back). ``Floors``
+decides when a claim goes without: at a cadence that adapts to what it costs, and always once before
+the worker goes silent.
 
-Source of the order: start-time fair queueing (Goyal, Vin, Cheng 1996); a run's rank is given once, when
-it enters the claimable queue, so fairness costs no writes.
+Source of the order: start-time fair queueing (Goyal, Vin, Cheng 1996); a run's rank is given once,
+when it enters the claimable queue, so fairness costs no writes.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ def release(
 
 
 def hold_back(conn: Connection, worker: int, held: Sequence[tuple[str, int, str]]) -> None:
-    """running → queued and un-admitted with a reason (id, claim_no, reason): the code is not here."""
+    """running → queued, un-admitted, with a reason (id, claim_no, reason): its code is not here."""
     if held:
         ids, claims, reasons = zip(*held, strict=True)
         conn.execute(
@@ -177,7 +178,7 @@ def hold_back(conn: Connection, worker: int, held: Sequence[tuple[str, int, str]
 
 
 def readmit(conn: Connection, pool: str, reasons: Sequence[str]) -> tuple[int, list[str]]:
-    """Take back what was held for these reasons, at most 5,000; returns (how many, lanes to admit)."""
+    """Take back what was held for these reasons, at most 5,000; returns (how many, lanes)."""
     found = conn.execute(SQL.readmit, {"pool": pool, "reasons": list(reasons)}).fetchall()
     return sum(int(n) for _, n in found), [lane for lane, _ in found if lane is not None]
 

@@ -1,8 +1,8 @@
 """Graphs become runnable: stored with their hash, and made current in one transaction.
 
-A graph never changes; a run is pinned to the one it started with. ``deploy`` makes what it is given current;
-with ``only_new`` (workers and ``dev`` with a PATH) a graph the database knows already changes nothing, so an
-old worker that starts late never moves a pipeline backwards.
+A graph never changes; a run is pinned to the one it started with. ``deploy`` makes what it is given
+current; with ``only_new`` (workers and ``dev`` with a PATH) a graph the database knows already
+changes nothing, so an old worker that starts late never moves a pipeline backwards.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def deploy(
     def act() -> tuple[list[Deployed], list[str]]:
         with transaction(conn):
             conn.execute(SQL.lock_pipelines)
-            current = {name: hash_ for name, hash_ in conn.execute(SQL.current, names).fetchall()}
+            current = dict(conn.execute(SQL.current, names).fetchall())
             known = {(n, h) for n, h in conn.execute(SQL.known_graphs, names).fetchall()}
             answers, lanes = [], []
             for one in definitions:

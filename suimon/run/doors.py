@@ -40,7 +40,7 @@ def start(
             msg = f'pipeline "{pipeline}" has an unfinished run: {run_id} ({status})'
             hint = "Start it behind that one: --queue. Or look: suimon runs why " + run_id
             raise Conflict(msg, run_id=run_id, hint=hint)
-    return submit.submit(conn, pipeline, [request], max_interruptions=_interruptions(goal))[0]
+    return submit.submit(conn, pipeline, [request])[0]
 
 
 def start_many(
@@ -63,7 +63,7 @@ def start_many(
     graph = orjson.loads(goal.graph)
     named = keys if keys is not None else [None] * len(values)
     requests = [_request(graph, value, key) for value, key in zip(values, named, strict=True)]
-    return submit.submit(conn, pipeline, requests, max_interruptions=_interruptions(goal))
+    return submit.submit(conn, pipeline, requests)
 
 
 def wait(
@@ -122,7 +122,3 @@ def _known(conn: Connection, pipeline: str, key: str | None) -> bool:
     hashes = [hashlib.sha256(_checked_key(key).encode()).digest()]
     where = {"pipeline": pipeline, "key_hashes": hashes}
     return conn.execute(submit.SQL.existing, where).fetchone() is not None
-
-
-def _interruptions(goal: submit.Target) -> int:
-    return int(orjson.loads(goal.graph).get("maxInterruptions", 3))

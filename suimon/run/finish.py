@@ -1,12 +1,13 @@
-"""running → succeeded | failed | timed_out | cancelled, whole batches at a time, and what follows from it.
+"""running → succeeded | failed | timed_out | cancelled, in batches, and what follows from it.
 
-The transaction is one round trip of several statements, never one statement (all parts of one statement
-share a snapshot taken before any lock was waited for): lane lock, finish, settle, admit, claim, wake.
-This module sends the first and the third of them; ``worker/batch.py`` puts them together.
+The transaction is one round trip of several statements, never one statement (all parts of one
+statement share a snapshot taken before any lock was waited for): lane lock, finish, settle, admit,
+claim, wake. This module sends the first and the third of them; ``worker/batch.py`` puts them
+together.
 
-Every write carries the fence. A row that does not come back was not ours any more: its result is dropped,
-because somebody else is, or will be, working on that run. What is *not* prevented: the side effects that a
-worker caused before it learned that it had lost the run.
+Every write carries the fence. A row that does not come back was not ours any more: its result is
+dropped, because somebody else is, or will be, working on that run. What is *not* prevented: the
+side effects that a worker caused before it learned that it had lost the run.
 """
 
 from __future__ import annotations

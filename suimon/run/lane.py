@@ -1,9 +1,9 @@
 """Admission: which of the runs that stand in a lane may be claimed.
 
-A lane is a name with a limit. Submit takes no lock and leaves a lane's run un-admitted; ``admit`` is the
-one idempotent act that lets it in, run after a submit's commit, at finish, cancel, rescue, retry, limit
-change and by the sweep. It locks the lane rows in a statement of its own and counts in the next one:
-there is no counter to drift, and a count without that lock is what over-admits.
+A lane is a name with a limit. Submit takes no lock and leaves a lane's run un-admitted; ``admit``
+is the one idempotent act that lets it in, run after a submit's commit, at finish, cancel, rescue,
+retry, limit change and by the sweep. It locks the lane rows in a statement of its own and counts in
+the next one: there is no counter to drift, and a count without that lock is what over-admits.
 
 Lane rows come first in the engine's lock order, so a transaction that both finishes runs and admits
 calls ``lock`` before anything else.
@@ -26,7 +26,7 @@ def pipeline_lane(pipeline: str) -> str:
 
 
 def make_rows(conn: Connection, lanes: Sequence[tuple[str, int | None, str | None]]) -> None:
-    """Make the rows of lanes given as (name, limit, root run of a spawn's lane); known ones stay."""
+    """Make rows of lanes given as (name, limit, root run of a spawn's lane); known ones stay."""
     ordered = sorted(lanes)
     conn.execute(
         SQL.make_rows,
@@ -64,7 +64,7 @@ def admit(conn: Connection, lanes: Iterable[str]) -> list[str]:
 
 
 def sweep(conn: Connection) -> int:
-    """Admit in every lane that has somebody waiting, from its start; at most 500 lanes. Returns pools woken."""
+    """Admit from its start in every lane where somebody waits, at most 500; returns pools woken."""
     waiting = conn.execute(SQL.waiting_lanes, {"after": ""}).fetchall()
     make_rows(conn, [(name, limit, None) for name, limit in waiting])
     woken = 0

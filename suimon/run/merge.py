@@ -1,10 +1,11 @@
 """The merge: what a settled fan-out means for its parent, and the end of a run that has fan-outs.
 
-The verdict is the database's (``suimon.is_over`` over the frozen count); here it becomes the step's result:
-counts and first failures, or the error that says how many failed and names the first of them.
+The verdict is the database's (``suimon.is_over`` over the frozen count); here it becomes the step's
+result: counts and first failures, or the error that says how many failed and names the first of
+them.
 
-A run may not succeed with an open fan-out below it (a child may have been retried meanwhile), so a parent
-ends through ``finish_parent``: it locks its fan-outs first, and parks again if one is open.
+A run may not succeed with an open fan-out below it (a child may have been retried meanwhile), so a
+parent ends through ``finish_parent``: it locks its fan-outs first, and parks again if one is open.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def finish_parent(
             reopened = conn.execute(retry.SQL.open_below, {"run": holder.run_id}).fetchall()
             if reopened and ended.status == "succeeded":
                 parked = _park_again(conn, holder, graph, reopened, grace_s)
-                return ParentEnd(False, parked, Settled())
+                return ParentEnd(done=False, parked=parked, settled=Settled())
             done = finish.send(conn, holder.worker, [ended]).fetchall()
             fanouts = [ended.fanout_id] if ended.fanout_id is not None and done else []
             follows = finish.settled(finish.send_settle(conn, fanouts))
@@ -119,7 +120,7 @@ def finish_parent(
             if lanes and done:
                 rows = conn.execute(lane.SQL.admit, {"lanes": lanes}).fetchall()
                 pools |= {row[0] for row in rows}
-            return ParentEnd(bool(done), False, follows, tuple(sorted(pools)))
+            return ParentEnd(bool(done), parked=False, settled=follows, pools=tuple(sorted(pools)))
 
     return retrying(act)
 
@@ -153,7 +154,7 @@ def _park_again(
 def seal_short(conn: Connection, holder: Holder, fanout: spawn.Fanout) -> tuple[int, Settled]:
     """The fan-out ended before its list did (fail-fast, cancel): what exists is what there is.
 
-    Returns (children that exist, what follows). Raises LostRun.
+    Returns (children that exist, what follows). Raises LostRunError.
     """
 
     def act() -> tuple[int, Settled]:

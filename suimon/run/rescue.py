@@ -1,12 +1,13 @@
 """The runs of the dead: worker registration, heartbeats, burial and rescue.
 
-Liveness needs no clocks. A heartbeat is an update that finds its own row and finds it not dead; a rescuer
-(``worker/beat.py``) judges only what it has seen itself, and buries a worker by a guarded update in which a
-heartbeat that races in wins. Death is then a durable flag, and rescue goes by state: running runs whose
-worker is dead or gone, in bounded batches, without any pipeline code.
+Liveness needs no clocks. A heartbeat is an update that finds its own row and finds it not dead; a
+rescuer (``worker/beat.py``) judges only what it has seen itself, and buries a worker by a guarded
+update in which a heartbeat that races in wins. Death is then a durable flag, and rescue goes by
+state: running runs whose worker is dead or gone, in bounded batches, without any pipeline code.
 
-A run that takes too many workers or slots with it (more than its ``max_interruptions``) stops circling and
-fails, naming them. Not prevented: side effects of a worker that is frozen rather than dead.
+A run that takes too many workers or slots with it (more than its ``max_interruptions``) stops
+circling and fails, naming them. Not prevented: side effects of a worker that is frozen rather than
+dead.
 """
 
 from __future__ import annotations

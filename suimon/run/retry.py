@@ -1,10 +1,10 @@
-"""An operator's retry: of one run, of the selected, of all failed children, below a settled merge too.
+"""An operator's retry: one run, the selected, all failed children, below a settled merge too.
 
-What is undone is undone all the way up: the fan-out of a retried child opens again, its parent goes back
-to ``queued`` with the merge and everything after it forgotten, and so does every merge above, up to the
-root. The order keeps a merge from running before all are re-opened: one transaction holds the fan-outs and
-re-opens the parents; then the children follow in batches of 500; last the hold is lifted. A hold ends by
-itself a minute after its last batch, so a crash leaves nothing shut.
+What is undone is undone all the way up: the fan-out of a retried child opens again, its parent goes
+back to ``queued`` with the merge and everything after it forgotten, and so does every merge above,
+up to the root. The order keeps a merge from running before all are re-opened: one transaction holds
+the fan-outs and re-opens the parents; then the children follow in batches of 500; last the hold is
+lifted. A hold ends by itself a minute after its last batch, so a crash leaves nothing shut.
 
 ``plan`` says beforehand what would run again; ``apply`` does it.
 """
@@ -49,7 +49,7 @@ class Facts:
 
 @dataclass(slots=True)
 class Plan:
-    """What would run again: single runs, all bad children of fan-outs, and the merges above them."""
+    """What would run again: single runs, bad children of fan-outs, and the merges above them."""
 
     runs: list[Facts] = field(default_factory=list)
     #: fan-out id → (its parent, its vertex, children that would run again, the states meant)
@@ -119,7 +119,7 @@ def apply(conn: Connection, made: Plan, *, actor: str, why: str = "") -> int:
     return done
 
 
-# ------------------------------------------------------------------------------------------ planning
+# --------------------------------------------------------------------------- planning
 
 
 def _facts(conn: Connection, ids: Sequence[str]) -> list[Facts]:

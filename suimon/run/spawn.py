@@ -1,12 +1,13 @@
 """A fan-out: opening it, storing its children chunk by chunk, sealing it, parking its parent.
 
-The list is read as a stream in the slot; each chunk becomes child runs in a transaction of its own that
-begins by locking the parent under its fence. Child i has the id base + i, so the primary key itself is the
-item's idempotency key, and a re-delivered spawner that had not sealed reads its list from the start again:
-what exists is re-attached, what never started is created, and a list that has changed is refused
-(``ItemsChanged``). After the seal the source is never read again.
+The list is read as a stream in the slot; each chunk becomes child runs in a transaction of its own
+that begins by locking the parent under its fence. Child i has the id base + i, so the primary key
+itself is the item's idempotency key, and a re-delivered spawner that had not sealed reads its list
+from the start again: what exists is re-attached, what never started is created, and a list that has
+changed is refused (``ItemsChanged``). After the seal the source is never read again.
 
-Zero items, or children that have all ended before the seal: the seal's own settle sees it. Nobody else would.
+Zero items, or children that have all ended before the seal: the seal's own settle sees it. Nobody
+else would.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PAGE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What is the same for all children of a fan-out. ``vertex`` is None for a pipeline as target."""
+    """What is the same for all children of a fan-out. ``vertex``: None if they are a pipeline."""
 
     pipeline: str
     graph_id: int
@@ -96,17 +97,17 @@ class Holder:
     worker: int
 
 
-class LostRun(Exception):
+class LostRunError(Exception):
     """The parent is not ours any more, or was asked to stop; nothing was written."""
 
 
 def fence(conn: Connection, holder: Holder) -> str:
-    """Lock the parent under its fence; returns its root. Raises LostRun."""
+    """Lock the parent under its fence; returns its root. Raises LostRunError."""
     row = conn.execute(
         SQL.fence, {"parent": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no}
     ).fetchone()
     if row is None or row[1]:
-        raise LostRun(holder.run_id)
+        raise LostRunError(holder.run_id)
     return str(row[0])
 
 
@@ -122,7 +123,8 @@ def open_fanout(
 ) -> Fanout:
     """Make the fan-out of this vertex, or find the one an earlier try made.
 
-    ``limit`` is how many of its children may live at once; None: no lane of its own. Raises LostRun.
+    ``limit`` is how many of its children may live at once; None: no lane of its own. Raises
+    LostRunError.
     """
 
     def act() -> Fanout:
@@ -183,7 +185,7 @@ def chunk(
 ) -> tuple[int, bool]:
     """Store one chunk; ``items`` are JSON texts separated by RS, ``hashes`` an array literal.
 
-    Returns (children created, whether the spawner should stop). Raises LostRun and ItemsChanged;
+    Returns (children created, whether the spawner should stop). Raises LostRunError and ItemsChanged;
     both leave nothing of this chunk behind.
     """
     place: Mapping[str, Any] = {"base": fanout.base, "first": first, "hashes": hashes}
@@ -223,7 +225,8 @@ def chunk(
                 raise _changed(differs[0])
             created = born.fetchone()
             now = state.fetchone()
-            assert created is not None and now is not None
+            assert created is not None
+            assert now is not None
             return int(created[0]), now[0] != "open" or bool(now[1])
 
     created, stop = retrying(act)
@@ -237,7 +240,7 @@ def seal(
 ) -> tuple[int | None, finish.Settled]:
     """The list has ended after ``n`` items: fix what is expected, and settle if all have ended.
 
-    Returns (failures allowed, what follows). Raises LostRun, ItemsChanged (the list has become
+    Returns (failures allowed, what follows). Raises LostRunError, ItemsChanged (the list has become
     shorter) and DuplicateKeys (20 of them named).
     """
 
@@ -264,7 +267,7 @@ def park(
 ) -> tuple[bool, float | None]:
     """running → waiting until the fan-outs settle. Returns (parked, seconds to its timer or None).
 
-    Not parked means that they have settled meanwhile: go on with the merge. Raises LostRun.
+    Not parked means that they have settled meanwhile: go on with the merge. Raises LostRunError.
     """
 
     def act() -> tuple[bool, float | None]:
@@ -310,7 +313,7 @@ def first_failures(
 def page(
     conn: Connection, fanout: int, base: str, which: str, after: int, limit: int
 ) -> list[tuple[Any, ...]]:
-    """One page of a merge's stream in item order, at most 1,000 rows; ``after`` is -1 at the start."""
+    """A page of a merge's stream in item order, at most 1,000 rows; ``after``: -1 at the start."""
     n = max(1, min(limit, PAGE))
     if which == "failed":
         params: dict[str, Any] = {"fanout": fanout, "after": after, "n": n}

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
+from suimon.run.read import named
 
 SQL = statements(__package__, "status.sql")
 
@@ -85,8 +86,8 @@ def _problems(
         if one["ready"] and not one["beating"]:
             age = f", the oldest for {one['oldest_s']:.0f} s" if one["oldest_s"] else ""
             found.append(
-                f"pool {one['pool']}: {one['ready']} runs are ready{age}, and no live worker claims "
-                f"them; start one: suimon worker PATH --pool {one['pool']}"
+                f"pool {one['pool']}: {one['ready']} runs are ready{age}, and no live worker "
+                f"claims them; start one: suimon worker PATH --pool {one['pool']}"
             )
     silent = [w for w in alive if w["silent_s"] * 1000 > _SILENT_BEATS * w["beat_ms"]]
     found += [

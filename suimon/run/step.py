@@ -1,8 +1,8 @@
 """What happened at each vertex of a run with more than one, and what a run says while it works.
 
-A step is written under the fence and committed before the run goes on: what is recorded as done is not
-done again by a rescue. Log lines go in the same transaction, before the finish, so a worker that lost the
-run adds nothing to its log.
+A step is written under the fence and committed before the run goes on: what is recorded as done is
+not done again by a rescue. Log lines go in the same transaction, before the finish, so a worker
+that lost the run adds nothing to its log.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class LogText:
 
 
 def send(conn: Connection, worker: int, steps: Sequence[Step]) -> Any:
-    """Send the record of a batch of steps; the cursor holds (run id, vertex) of those that were ours."""
+    """Send the record of a batch of steps; the cursor holds (run id, vertex) of those stored."""
     large = [s for s in steps if len(s.output) > finish.INLINE_BYTES]
     if large:
         finish.keep_payloads(conn, [(s.id, f"step:{s.vertex}", s.output) for s in large])

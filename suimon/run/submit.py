@@ -1,9 +1,9 @@
 """→ queued: a run begins to exist.
 
 One statement makes the run and, when a key is given, claims the key; the primary key of
-``suimon.idempotency_keys`` is what makes one key one run. Who loses that race looks the winner up in a
-second statement. Submit takes no lock: a run of a limited pipeline is born un-admitted, and ``lane.admit``
-lets it in after the commit (the sweep does if this process dies in between).
+``suimon.idempotency_keys`` is what makes one key one run. Who loses that race looks the winner up
+in a second statement. Submit takes no lock: a run of a limited pipeline is born un-admitted, and
+``lane.admit`` lets it in after the commit (the sweep does if this process dies in between).
 
 Values never become SQL text; the input is checked JSON before anything is sent.
 """
@@ -26,7 +26,8 @@ SQL = statements(__package__, "submit.sql")
 
 #: Runs of one statement.
 BATCH: Final = 5000
-#: A key longer than this is refused by the callers; only its hash is stored beside the run's own copy.
+#: A key longer than this is refused by the callers; only its hash is stored beside the run's own
+#: copy.
 KEY_BYTES: Final = 1024
 
 
@@ -61,7 +62,7 @@ class Submitted:
 
 
 def target(conn: Connection, pipeline: str) -> Target:
-    """The current graph and live values of a pipeline. Raises UnknownPipeline with "did you mean"."""
+    """The current graph and live values of a pipeline; UnknownPipeline says "did you mean"."""
     row = conn.execute(SQL.target, {"pipeline": pipeline}).fetchone()
     if row is None:
         names = [name for (name,) in conn.execute(SQL.names).fetchall()]
@@ -88,20 +89,16 @@ def fanout_base() -> str:
     return uuid7()[:28] + "00000000"
 
 
-def submit(
-    conn: Connection, pipeline: str, requests: Sequence[Request], *, max_interruptions: int = 3
-) -> list[Submitted]:
+def submit(conn: Connection, pipeline: str, requests: Sequence[Request]) -> list[Submitted]:
     """Submit runs in order; each answer stands at its request's place. Raises UnknownPipeline."""
     answers: list[Submitted] = []
     for start in range(0, len(requests), BATCH):
         batch = requests[start : start + BATCH]
-        answers += _submit_batch(conn, pipeline, batch, max_interruptions)
+        answers += _submit_batch(conn, pipeline, batch)
     return answers
 
 
-def _submit_batch(
-    conn: Connection, pipeline: str, batch: Sequence[Request], max_interruptions: int
-) -> list[Submitted]:
+def _submit_batch(conn: Connection, pipeline: str, batch: Sequence[Request]) -> list[Submitted]:
     ids = [uuid7() for _ in batch] if len(batch) == 1 else sorted(uuid7() for _ in batch)
     hashes = [None if r.key is None else hashlib.sha256(r.key.encode()).digest() for r in batch]
     prints = [hashlib.sha256(r.input).digest() for r in batch]
@@ -113,7 +110,6 @@ def _submit_batch(
         "input_hashes": prints,
         "keys": [r.key for r in batch],
         "inputs": small,
-        "max_interruptions": max_interruptions,
     }
     large = [
         (i, "input", r.input.decode())
@@ -153,7 +149,7 @@ def _answers(
     rows = conn.execute(SQL.existing, {"pipeline": pipeline, "key_hashes": wanted}).fetchall()
     winners = {bytes(row[0]): row for row in rows}
     answers: list[Submitted] = []
-    for run_id, request, key_hash, print_ in zip(ids, batch, hashes, prints, strict=True):
+    for run_id, key_hash, print_ in zip(ids, hashes, prints, strict=True):
         if run_id in made:
             answers.append(Submitted(run_id))
             continue
@@ -165,7 +161,11 @@ def _answers(
         _, winner, input_hash, status, pruned = found
         answers.append(
             Submitted(
-                str(winner), True, bytes(input_hash) == print_, bool(pruned), status or "pruned"
+                str(winner),
+                duplicate=True,
+                same_input=bytes(input_hash) == print_,
+                pruned=bool(pruned),
+                status=status or "pruned",
             )
         )
     return answers

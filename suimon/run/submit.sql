@@ -24,7 +24,10 @@ keyed as (
   returning run_id
 ),
 target as materialized (
-  select p.*, suimon.head_of(p.pool, p.priority) as head from suimon.pipelines p where p.name = %(pipeline)s
+  select p.*, suimon.head_of(p.pool, p.priority) as head,
+         coalesce((g.body ->> 'maxInterruptions')::smallint, 3) as max_interruptions
+  from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
+  where p.name = %(pipeline)s
 ),
 -- a flood of single runs queues behind itself
 flow as materialized (
@@ -38,7 +41,7 @@ born as (
   insert into suimon.runs (id, root_id, rank, lane_rank, graph_id, lane_limit, priority, max_interruptions, admitted,
                            pipeline, pool, lane, idempotency_key, input)
   select a.id, a.id, flow.last_rank + a.place, case when t.lane_limit is not null then nextval('suimon.lane_rank') end,
-         t.graph_id, t.lane_limit, t.priority, %(max_interruptions)s, t.lane_limit is null,
+         t.graph_id, t.lane_limit, t.priority, t.max_interruptions, t.lane_limit is null,
          %(pipeline)s, t.pool, case when t.lane_limit is not null then 'pipeline:' || %(pipeline)s end, a.key, a.input::jsonb
   from asked a cross join target t cross join flow
   where a.key_hash is null or a.id in (select run_id from keyed)

@@ -1,9 +1,9 @@
 """Wake-ups: nobody polls, and no wake-up is lost.
 
-Every path that makes a run claimable ends with ``wake``, a statement after its writes: it notifies one
-idle worker of each pool, by name. A worker that wants to go silent commits its idle flag, takes its own
-transaction id as a mark and keeps trying until no transaction below the mark is open; whoever submitted
-without seeing the flag holds such an id (``idle_mark``, ``idle_safe``).
+Every path that makes a run claimable ends with ``wake``, a statement after its writes: it notifies
+one idle worker of each pool, by name. A worker that wants to go silent commits its idle flag, takes
+its own transaction id as a mark and keeps trying until no transaction below the mark is open;
+whoever submitted without seeing the flag holds such an id (``idle_mark``, ``idle_safe``).
 
 ``wake_due`` ends back-offs and durable timers. Whoever parks a run arms its own timer; the sweep is
 there for the timers of the dead.

@@ -1,16 +1,16 @@
 """The fused transaction: everything a worker has to say, and the next claim, in one round trip.
 
-Order (the engine's lock order): lane locks, logs, steps, finishes, tries that come again, interruptions,
-releases, settle, admit, claim, head, commit. Several statements in one pipeline, because what must see the
-effect of a lock has to be a later statement.
+Order (the engine's lock order): lane locks, logs, steps, finishes, tries that come again,
+interruptions, releases, settle, admit, claim, head, commit. Several statements in one pipeline,
+because what must see the effect of a lock has to be a later statement.
 
-A batch that meets a data error (a value PostgreSQL cannot store) is sent again in halves, so that one bad
-row does not take the others along; a single bad row ends its run with that error.
+A batch that meets a data error (a value PostgreSQL cannot store) is sent again in halves, so that
+one bad row does not take the others along; a single bad row ends its run with that error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ class Want:
 
 @dataclass(slots=True)
 class Batch:
-    """What one fused transaction writes. ``lanes`` and ``fanouts`` are those of the runs that leave."""
+    """What one fused transaction writes; ``lanes`` and ``fanouts`` are those of runs that leave."""
 
     worker: int
     worker_name: str
@@ -66,7 +66,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Outcome:
-    """The answer. ``refused`` are runs whose result could not be stored and that ended failed for it."""
+    """The answer: what was ours and is stored, what was claimed, and what follows from both."""
 
     ended: set[str] = field(default_factory=set)
     again: set[str] = field(default_factory=set)
@@ -76,6 +76,10 @@ class Outcome:
     pools: set[str] = field(default_factory=set)
     took: float = 0.0
     claim_took: float = 0.0
+
+
+#: What reads one statement's cursor into the outcome, and the cursor.
+Answer = tuple[Callable[[Outcome, Any], None], Any]
 
 
 def execute(conn: Connection, batch: Batch) -> Outcome:
@@ -111,7 +115,7 @@ def probe(
     if mark is None:
         mark = wake.go_idle(conn, worker)
         if mark is None:
-            return Probe(None, False, Outcome())
+            return Probe(None, safe=False, outcome=Outcome())
         claim.publish_clock(conn, pool)
     safe = wake.may_be_silent(conn, mark)
     want = Want(pool, n, [0] * claim.PRIORITIES, unfloored=True)
@@ -120,47 +124,60 @@ def probe(
 
 def _send(conn: Connection, batch: Batch) -> Outcome:
     """One pipeline. Answers are read after its end."""
-    answers: list[tuple[Callable[[Outcome, Any], None], Any]] = []
+    answers: list[Answer] = []
     with conn.pipeline(), transaction(conn):
         if batch.lanes:
             lane.lock(conn, batch.lanes)
         if batch.wake_from_idle:
             conn.execute(wake.SQL.idle_off, {"worker": batch.worker}, prepare=True)
-        if batch.logs:
-            step.send_logs(conn, batch.worker, batch.logs)
-        if batch.steps:
-            answers.append((_steps, step.send(conn, batch.worker, batch.steps)))
-        if batch.ended:
-            answers.append((_ended, finish.send(conn, batch.worker, batch.ended)))
-        if batch.again:
-            sent = finish.send_again(conn, batch.worker, batch.worker_name, batch.again)
-            answers.append((_again, sent))
-        if batch.interrupted:
-            sent = rescue.send_interrupt(
-                conn, batch.interrupted, worker=batch.worker, what="a slot", alone=batch.alone
-            )
-            answers.append((_interrupted, sent))
-        claim.release(conn, batch.worker, batch.released)
-        claim.hold_back(conn, batch.worker, batch.held_back)
-        if batch.fanouts:
-            answers.append((_settled, finish.send_settle(conn, list(batch.fanouts))))
-        if batch.lanes:
-            sent = conn.execute(lane.SQL.admit, {"lanes": sorted(batch.lanes)}, prepare=True)
-            answers.append((_admitted, sent))
-        if batch.heads and batch.want:
-            claim.publish(conn, batch.want.pool, batch.heads)
-        if batch.want is not None and batch.want.n > 0:
-            want = batch.want
-            sent = claim.send(
-                conn, pool=want.pool, worker=batch.worker, n=want.n, floors=want.floors
-            )
-            answers.append((_claimed, sent))
+        answers += _send_records(conn, batch)
+        answers += _send_follows(conn, batch)
+        if batch.want is not None:
+            answers += _send_claim(conn, batch, batch.want)
     outcome = Outcome()
     for read, cursor in answers:
         read(outcome, cursor)
     if any(row.input is None for row in outcome.claimed):
         claim.fill_inputs(conn, outcome.claimed)
     return outcome
+
+
+def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
+    """What this worker has done, each record under its fence."""
+    if batch.logs:
+        step.send_logs(conn, batch.worker, batch.logs)
+    if batch.steps:
+        yield _steps, step.send(conn, batch.worker, batch.steps)
+    if batch.ended:
+        yield _ended, finish.send(conn, batch.worker, batch.ended)
+    if batch.again:
+        yield _again, finish.send_again(conn, batch.worker, batch.worker_name, batch.again)
+    if batch.interrupted:
+        sent = rescue.send_interrupt(
+            conn, batch.interrupted, worker=batch.worker, what="a slot", alone=batch.alone
+        )
+        yield _interrupted, sent
+    claim.release(conn, batch.worker, batch.released)
+    claim.hold_back(conn, batch.worker, batch.held_back)
+
+
+def _send_follows(conn: Connection, batch: Batch) -> Iterator[Answer]:
+    """What those records let happen: fan-outs settle, lanes admit."""
+    if batch.fanouts:
+        yield _settled, finish.send_settle(conn, list(batch.fanouts))
+    if batch.lanes:
+        yield _admitted, conn.execute(lane.SQL.admit, {"lanes": sorted(batch.lanes)}, prepare=True)
+
+
+def _send_claim(conn: Connection, batch: Batch, want: Want) -> Iterator[Answer]:
+    """The head as others should see it, and the next runs."""
+    if batch.heads:
+        claim.publish(conn, want.pool, batch.heads)
+    if want.n > 0:
+        yield (
+            _claimed,
+            claim.send(conn, pool=want.pool, worker=batch.worker, n=want.n, floors=want.floors),
+        )
 
 
 def _ended(outcome: Outcome, cursor: Any) -> None:
@@ -232,7 +249,7 @@ def _in_halves(conn: Connection, batch: Batch, error: psycopg.Error) -> Outcome:
 
 
 def _as_failure(batch: Batch, error: psycopg.Error) -> Batch:
-    """The one row that PostgreSQL refuses, as the failure of its run (a log line: dropped, and said)."""
+    """The one row that PostgreSQL refuses, as its run's failure (log text: dropped, and said)."""
     message = str(error).splitlines()[0] if str(error) else type(error).__name__
     text = orjson.dumps(
         {

@@ -1,8 +1,9 @@
 """The heartbeat thread: says that this worker lives, looks who else does, and buries the dead.
 
-It has a connection of its own, so that no batch can delay a beat, and does nothing but beat. A worker that
-cannot beat stops claiming at two intervals and ends its slots before three, measured from the *send* time
-of the last accepted beat on a clock that counts suspend: before anybody can have buried it.
+It has a connection of its own, so that no batch can delay a beat, and does nothing but beat. A
+worker that cannot beat stops claiming at two intervals and ends its slots before three, measured
+from the *send* time of the last accepted beat on a clock that counts suspend: before anybody can
+have buried it.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Heart(threading.Thread):
         return clock.boottime() - self._accepted_at < STOP_CLAIMING * self._interval_s
 
     def check(self) -> None:
-        """Called by the main loop too: end the slots in time even while a beat hangs in the network."""
+        """Called by the main loop too: the slots end in time even while a beat hangs somewhere."""
         if (
             clock.boottime() - self._accepted_at >= END_SLOTS * self._interval_s
             and not self._ended_slots

@@ -1,8 +1,9 @@
 """Runs with more than one vertex: what a worker does between the steps.
 
-The planner (``core/plan.py``) says what comes next; this file carries it out: a task or a spawner's list goes
-to a slot, a merge parks the run, a finish ends it. Every step is stored under the fence before the next one
-begins. A parent that waits for its children is not held here at all: it is an ordinary ``waiting`` row.
+The planner (``core/plan.py``) says what comes next; this file carries it out: a task or a spawner's
+list goes to a slot, a merge parks the run, a finish ends it. Every step is stored under the fence
+before the next one begins. A parent that waits for its children is not held here at all: it is an
+ordinary ``waiting`` row.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from suimon.db.connect import Connection
 from suimon.errors import SuimonError
 from suimon.run import lane, merge, spawn, submit
 from suimon.run.finish import Ended, Settled
-from suimon.run.spawn import Child, Fanout, FanoutState, Holder, LostRun, Policy
+from suimon.run.spawn import Child, Fanout, FanoutState, Holder, LostRunError, Policy
 from suimon.run.step import Step
 from suimon.worker import wire
 
@@ -325,7 +326,7 @@ class Driver:
         self._ask(held, work, answered)
 
     def stop(self, held: Held) -> None:
-        """This run was asked to stop and nothing of it executes: end it, or wait for its children."""
+        """This run was asked to stop, and nothing of it executes: end it or wait for its children."""
         work = functools.partial(merge.stop_parent, holder=self._worker.holder(held))
 
         def answered(waits: bool) -> None:  # noqa: FBT001
@@ -349,7 +350,7 @@ class Driver:
         """Ask the ledger; a lost run is dropped, a refusal fails the step, the rest is an error."""
 
         def failed(error: Exception) -> None:
-            if isinstance(error, LostRun):
+            if isinstance(error, LostRunError):
                 self._worker.lost(held)
             elif isinstance(error, SuimonError) and refused is not None:
                 refused(error)
@@ -429,7 +430,7 @@ def _merge(
     for _ in range(100):  # settled between the look and the park: look again
         states = [f for f in spawn.of_parents(conn, [holder.run_id]) if f.vertex == action.spawner]
         if not states:
-            raise LostRun(holder.run_id)
+            raise LostRunError(holder.run_id)
         fanout = states[0]
         if merge.is_over(fanout, grace_s):
             return fanout, merge.judge(conn, fanout), None

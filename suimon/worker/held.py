@@ -1,7 +1,7 @@
 """What a worker holds in memory: claimed runs, the programs they execute, and what each slot has.
 
-All of it belongs to the worker's main thread; nothing here is locked. A run is *held* from its claim until
-the database has confirmed its end (or its parking, or its release).
+All of it belongs to the worker's main thread; nothing here is locked. A run is *held* from its
+claim until the database has confirmed its end (or its parking, or its release).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from suimon.worker.drive import Drive
     from suimon.worker.slots import SlotHandle
 
-#: How much work, in seconds, a slot is given ahead: long runs one by one, microsecond runs by the hundred.
+#: How much work, in seconds, a slot is given ahead: long runs one by one, microsecond runs by the
+#: hundred.
 AHEAD_SECONDS: Final = 0.05
 #: Runs a slot has at most, begun or not.
 AHEAD_RUNS: Final = 1000

@@ -1,9 +1,10 @@
 """Going silent without missing anybody.
 
-A submitter notifies only when it sees an idle worker, and it looks before it commits: so a worker that has
-just said "idle" may have been missed. Therefore: commit the idle flag, take a transaction id as the mark,
-and keep trying (3 ms, doubling to 1 s) until no transaction below the mark is open; then one last claim
-without the floor, and silence. Whoever could have missed the flag holds an id below the mark.
+A submitter notifies only when it sees an idle worker, and it looks before it commits: so a worker
+that has just said "idle" may have been missed. Therefore: commit the idle flag, take a transaction
+id as the mark, and keep trying (3 ms, doubling to 1 s) until no transaction below the mark is open;
+then one last claim without the floor, and silence. Whoever could have missed the flag holds an id
+below the mark.
 """
 
 from __future__ import annotations

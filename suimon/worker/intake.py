@@ -1,8 +1,8 @@
-"""From a claim's rows to runs in slots: graphs, shared inputs, step records, and code that is missing.
+"""From a claim's rows to runs in slots: graphs, shared inputs, step records, missing code.
 
-What a claim does not bring is fetched in one request: graphs never seen, a fan-out's shared inputs, and the
-records of runs with several vertices. A run whose function this worker's code has not is held back with its
-reason (``no_code:...``); it is never failed for that.
+What a claim does not bring is fetched in one request: graphs never seen, a fan-out's shared inputs,
+and the records of runs with several vertices. A run whose function this worker's code has not is
+held back with its reason (``no_code:...``); it is never failed for that.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""The one thread of a worker that writes runs: it takes requests, in order, and keeps the connection.
+"""A thread with a connection, for what a worker reads and writes: requests are taken in order.
 
-The main loop never waits for the database. It asks (``ask``), goes on feeding slots, and finds the answers
-when it is woken (``replies``). Every request is safe to send twice: it carries its fence, so after a lost
-answer it is simply sent again on a new connection. What such a repetition cannot see is a claim that was
-committed and never heard of; therefore ``lost_answers`` counts, and the main loop compares what the database
-says this worker holds with what it does hold (``Worker._reconcile``).
+The main loop never waits for the database. It asks (``ask``), goes on feeding slots, and finds the
+answers when it is woken (``replies``). Every request is safe to send twice: it carries its fence,
+so after a lost answer it is simply sent again on a new connection. What such a repetition cannot
+see is a claim that was committed and never heard of; therefore ``lost_answers`` counts, and the
+main loop compares what the database says this worker holds with what it does hold
+(``Worker._reconcile``).
 
 Bound: at most ``MAX_OPEN`` requests wait; the main loop holds back before that.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
@@ -114,13 +116,11 @@ class Ledger(threading.Thread):
                 self._fail(request, error)
                 return conn
             else:
-                then = request.then
-                self._replies.append(lambda: then(result))
+                self._replies.append(functools.partial(request.then, result))
                 return conn
 
     def _fail(self, request: _Request, error: Exception) -> None:
-        failed = request.failed
-        self._replies.append(lambda: failed(error))
+        self._replies.append(functools.partial(request.failed, error))
 
     def _connect(self, tries: int) -> Connection | None:
         """Connect, for as long as it takes; None when the worker leaves meanwhile."""

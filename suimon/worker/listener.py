@@ -1,8 +1,8 @@
 """The thread that LISTENs, on a connection that does nothing else.
 
-While it cannot listen (the connection was cut, a pooler stands in between) it asks the main loop to look
-once a second: notifications are a hint, the table is the truth. After every reconnect it asks too, since
-what was said in the gap was said to nobody.
+While it cannot listen (the connection was cut, a pooler stands in between) it asks the main loop to
+look once a second: notifications are a hint, the table is the truth. After every reconnect it asks
+too, since what was said in the gap was said to nobody.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE_SECONDS: Final = 0.5
 
 
 class Listener(threading.Thread):
-    """Calls ``woken(channel, payload)`` for each notification and ``look()`` when it may have missed some."""
+    """``woken(channel, payload)`` for each notification, ``look()`` when some may be missing."""
 
     def __init__(
         self, url: str, *, woken: Callable[[str, str], None], look: Callable[[], None]

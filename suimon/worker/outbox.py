@@ -1,8 +1,8 @@
 """What a worker has to say and has not said yet: the records of its next batch.
 
-Written only by the main thread. A record is put in once and leaves with a batch; a batch that could not be
-sent is put back in front. Bound: what a worker holds (at most some thousand runs), and 1 MB of log text,
-after which a batch is due.
+Written only by the main thread. A record is put in once and leaves with a batch; a batch that could
+not be sent is put back in front. Bound: what a worker holds (at most some thousand runs), and 1 MB
+of log text, after which a batch is due.
 """
 
 from __future__ import annotations

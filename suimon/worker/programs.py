@@ -1,8 +1,8 @@
 """Programs: graphs and their vertices, made ready for slots.
 
-Graphs never change, so what is made of one is kept; a fan-out's children share a program that carries the
-fan-out's ``shared`` inputs once. Bound: the least recently made half is dropped beyond ``MAX_PROGRAMS``
-(slots keep theirs, and numbers are never used again).
+Graphs never change, so what is made of one is kept; a fan-out's children share a program that
+carries the fan-out's ``shared`` inputs once. Bound: the least recently made half is dropped beyond
+``MAX_PROGRAMS`` (slots keep theirs, and numbers are never used again).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Programs:
     def __init__(self) -> None:
         self.graphs: dict[int, dict[str, Any]] = {}
         self.tasks: dict[str, dict[str, Any]] = {}
+        #: Numbers that slots may forget; a number is never used again.
+        self.evicted: list[int] = []
         self._plans: dict[int, planning.Plan] = {}
         self._missing: dict[tuple[int, str | None], str | None] = {}
         self._known: dict[tuple[Any, ...], Program] = {}
@@ -167,6 +169,6 @@ class Programs:
         if found is None:
             if len(self._known) >= MAX_PROGRAMS:
                 for old in list(self._known)[: MAX_PROGRAMS // 2]:
-                    del self._known[old]
+                    self.evicted.append(self._known.pop(old).number)
             found = self._known[key] = make(next(self._numbers))
         return found

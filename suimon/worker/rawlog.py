@@ -1,8 +1,8 @@
 """Bytes that a run's subprocesses and C code wrote to descriptors 1 and 2, bounded.
 
-The first 512 KB of a try are kept at once, then a ring of the last 512 KB; between them a note says how much
-was dropped. Bytes that are not UTF-8 are shown in an escaped form. Nobody is blocked and no memory grows,
-whatever is printed.
+The first 512 KB of a try are kept at once, then a ring of the last 512 KB; between them a note says
+how much was dropped. Bytes that are not UTF-8 are shown in an escaped form. Nobody is blocked and
+no memory grows, whatever is printed.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ class Results:
     # ------------------------------------------------------------------ raw output
 
     def drain_raw(self, slot: Slot) -> None:
-        """What subprocesses and C code wrote to the slot's descriptors 1 and 2, for its current run."""
+        """What subprocesses and C code wrote to descriptors 1 and 2, for the slot's current run."""
         for fd, stream in ((slot.handle.out_fd, "stdout"), (slot.handle.err_fd, "stderr")):
             for _ in range(16):  # at most 16 MiB a turn; the pipe keeps the rest
                 data = slot.handle.read_raw(fd)

@@ -1,9 +1,10 @@
 """When to write and when to claim: one batch under way at a time, sized by what there is.
 
-Results linger a few milliseconds for others to share their transaction, unless a slot starves. Claims follow
-the room in the slots. When nothing is there the worker proves that it missed nobody (``idle``) and is silent.
-After a lost answer it compares what the database says it holds with what it does hold, and releases the rest:
-such claims have a healthy heartbeat, and nobody else would ever free them.
+Results linger a few milliseconds for others to share their transaction, unless a slot starves.
+Claims follow the room in the slots. When nothing is there the worker proves that it missed nobody
+(``idle``) and is silent. After a lost answer it compares what the database says it holds with what
+it does hold, and releases the rest: such claims have a healthy heartbeat, and nobody else would
+ever free them.
 """
 
 from __future__ import annotations
@@ -129,8 +130,10 @@ class Sender:
         )
 
     def _sent(self, batch: Batch, outcome: Outcome) -> None:
-        """A batch is committed: drop what has left, go on with what was recorded, take what came."""
+        """A batch is committed: drop what left, go on with what was recorded, take what came."""
         self.in_flight = False
+        if batch.worker != self._worker.id:
+            return  # of a life before this one: what it claimed is taken back by whoever buried it
         for ended in batch.ended:
             self._left(ended.id, ended.claim_no)
         for again in batch.again:
@@ -219,9 +222,13 @@ class Sender:
         self.in_flight = True
         room = self._worker.slots.capacity(len(self._worker.waiting))
         work = functools.partial(
-            batches.probe, worker=self._worker.id, worker_name=self._worker.options.name, pool=self._worker.pool, n=room,
+            batches.probe,
+            worker=self._worker.id,
+            worker_name=self._worker.options.name,
+            pool=self._worker.pool,
+            n=room,
             mark=idle.mark,
-        )  # fmt: skip
+        )
         self._worker.ledger.ask(work, self._probed, self._probe_failed)
 
     def _probed(self, answer: batches.Probe) -> None:

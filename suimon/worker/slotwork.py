@@ -1,16 +1,18 @@
 """The slots of a worker: started, fed, watched, ended and replaced.
 
-A slot executes its runs in order and writes each result before it begins the next, so of the runs it was
-given only the first one can have begun (or, of async tasks, the first few). That is why its death repeats
-only what was unfinished: the others go to another slot, uncounted.
+A slot executes its runs in order and writes each result before it begins the next, so of the runs
+it was given only the first one can have begun (or, of async tasks, the first few). That is why its
+death repeats only what was unfinished: the others go to another slot, uncounted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import selectors
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from suimon.core import clock
@@ -27,7 +29,8 @@ log = logging.getLogger("suimon.worker")
 RECALL_SECONDS: Final = 0.25
 #: What no slot takes for this long goes back to the queue.
 UNPLACED_SECONDS: Final = 1.0
-#: An async task ends itself at its timeout; a slot that does not answer for this much longer is ended.
+#: An async task ends itself at its timeout; a slot that does not answer for this much longer is
+#: ended.
 ASYNC_GRACE_SECONDS: Final = 5.0
 MEMORY_LOOK_SECONDS: Final = 0.5
 #: So many slots in a row that end before they are ready: the code cannot be loaded at all.
@@ -135,10 +138,8 @@ class Slots:
     def _watch_guardian(self) -> None:
         fd = self.guardian.fileno()
         if fd != self._watched_guardian:
-            try:
+            with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(self._watched_guardian)
-            except (KeyError, ValueError):
-                pass
             self._selector.register(fd, selectors.EVENT_READ, "guardian")
             self._watched_guardian = fd
 
@@ -177,7 +178,7 @@ class Slots:
         return max(0, total - waiting)
 
     def learn(self, cost_s: float) -> None:
-        """The mean over all programs, for the size of the next claim; a longer run counts at once."""
+        """The mean over all programs sizes the next claim; a much longer run counts at once."""
         if self.mean_s is None or cost_s > 4 * self.mean_s:
             self.mean_s = cost_s
         else:
@@ -185,6 +186,8 @@ class Slots:
 
     def assign(self, waiting: deque[Held]) -> None:
         """Give waiting runs to slots with room, in order, many of one program at a time."""
+        if self._worker.programs.evicted:
+            self._forget_programs()
         if not waiting:
             return
         now = clock.monotonic()
@@ -209,6 +212,15 @@ class Slots:
             if held.run.alone >= 2:
                 break
         waiting.extendleft(reversed(passed))
+
+    def _forget_programs(self) -> None:
+        """Slots drop what the worker has dropped; a program that is used again is sent again."""
+        evicted, self._worker.programs.evicted = self._worker.programs.evicted, []
+        for slot in self.table.values():
+            known = [n for n in evicted if n in slot.programs]
+            if known:
+                slot.programs.difference_update(known)
+                slot.handle.send(wire.forget(known))
 
     def _fits(self, slot: Slot, held: Held, group: int, share: float) -> bool:
         program = held.program
@@ -270,8 +282,8 @@ class Slots:
             return
         slot.rss_at = now
         try:
-            with open(f"/proc/{slot.handle.pid}/statm", encoding="ascii") as file:
-                used_mb = int(file.read().split()[1]) * _PAGE // 1_000_000
+            pages = Path(f"/proc/{slot.handle.pid}/statm").read_text(encoding="ascii").split()[1]
+            used_mb = int(pages) * _PAGE // 1_000_000
         except (OSError, ValueError, IndexError):
             return
         if used_mb > limit:

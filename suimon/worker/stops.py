@@ -1,8 +1,9 @@
 """Ways to stop: a run that was asked to, and the worker itself.
 
-A run that executes is told first (``ctx.cancelled``, ``Cancelled`` inside it) and its slot is ended only when
-it does not listen. A worker drains: it claims no more, gives back what has not begun, finishes what has, and
-leaves; asked twice, or out of time, it leaves at once and what it held goes back uncounted.
+A run that executes is told first (``ctx.cancelled``, ``Cancelled`` inside it) and its slot is ended
+only when it does not listen. A worker drains: it claims no more, gives back what has not begun,
+finishes what has, and leaves; asked twice, or out of time, it leaves at once and what it held goes
+back uncounted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The thread for everything that is not a batch: own timers, rescue after a burial, cancels, the slow sweep.
+"""The thread for what is not a batch: own timers, rescue after a burial, cancels, the sweep.
 
-It has a connection of its own, so that taking back 50,000 runs of a dead worker delays no batch. Each act is
-bounded and idempotent; whatever fails here is done again by the next sweep, of this worker or another.
+It has a connection of its own, so that taking back 50,000 runs of a dead worker delays no batch.
+Each act is bounded and idempotent; whatever fails here is done again by the next sweep, of this
+worker or another.
 """
 
 from __future__ import annotations

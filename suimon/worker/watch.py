@@ -1,9 +1,10 @@
 """Who is dead? The judgement of a rescuer, without any clock of another machine.
 
-A worker is judged only by what this watcher has seen itself: the same beat at looks that span three of that
-worker's own intervals, with every look in between answered in time. One late or failed look and everything
-seen is forgotten: a restart, a failover or a stall of the database makes every beat look old, and must not
-start a mass rescue. Pure: time comes in as an argument (seconds on a clock that counts sleep).
+A worker is judged only by what this watcher has seen itself: the same beat at looks that span three
+of that worker's own intervals, with every look in between answered in time. One late or failed look
+and everything seen is forgotten: a restart, a failover or a stall of the database makes every beat
+look old, and must not start a mass rescue. Pure: time comes in as an argument (seconds on a clock
+that counts sleep).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SILENT_INTERVALS: Final = 3
 
 @dataclass(slots=True)
 class Watch:
-    """One watcher's memory. ``interval_s`` is how often it looks; a look later than twice that is late."""
+    """One watcher's memory. It looks every ``interval_s``; a look after twice that is late."""
 
     interval_s: float
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)

@@ -1,15 +1,16 @@
-"""The main loop of a worker: claims for one pool, feeds slots, folds their results into few transactions.
+"""The main loop of a worker: it claims for one pool, feeds slots, and stores what they give.
 
-It runs no user code and never waits: the database is another thread's (``ledger``), heartbeats have their own
-(``beat``), slots and guardian are processes behind non-blocking pipes. Everything it knows is in memory and
-may be lost at any moment; the database and the fence make that harmless.
+It runs no user code and never waits: the database is another thread's (``ledger``), heartbeats have
+their own (``beat``), slots and guardian are processes behind non-blocking pipes. Everything it
+knows is in memory and may be lost at any moment; the database and the fence make that harmless.
 
-    turn:  events from slots → replies of the ledger → what other threads said → timeouts → feed the slots →
+    turn:  events from slots → replies of the ledger → what other threads said → timeouts → feed the
+    slots →
            send what has gathered, with the next claim
 
-What it promises: a result that was not stored is not reported; a run whose slot died goes back at once; a
-run it holds no longer is written by it no more. What it does not: a *frozen* worker cannot end its slots at
-once; its guardian does, and their writes are refused.
+What it promises: a result that was not stored is not reported; a run whose slot died goes back at
+once; a run it holds no longer is written by it no more. What it does not: a *frozen* worker cannot
+end its slots at once; its guardian does, and their writes are refused.
 """
 
 from __future__ import annotations
@@ -161,7 +162,8 @@ class Worker:
         if key.data == "bell":
             with contextlib.suppress(BlockingIOError):
                 os.read(self._bell_out, 4096)
-            # after the read: a ring in between found the flag set, and what it rang for is dealt with below
+            # after the read: a ring in between found the flag set, and what it rang for is dealt
+            # with below
             self._rung = False
         elif key.data == "guardian":
             self.slots.events()
@@ -323,6 +325,9 @@ class Worker:
 
     def enqueue(self, held: Held) -> None:
         """It has a program and inputs: the next slot with room takes it."""
+        if held.cancel:
+            self.results.failed_try(held, 0, {"kind": "cancelled"})
+            return
         held.token = next(self._numbers)
         self.tokens[held.token] = held
         if held.run.alone >= rescue.ALONE_IN_WORKER:
@@ -340,7 +345,7 @@ class Worker:
         return self.ledger.lost_answers + self.desk.lost_answers
 
     def drop(self, held: Held) -> None:
-        """Not held any more: ended, parked, released or lost. A slot that has it is not listened to."""
+        """Not held any more: ended, parked, released or lost. A slot that has it is not heard."""
         held.gone = True
         if self.held.get(held.run.id) is held:
             del self.held[held.run.id]
@@ -357,7 +362,7 @@ class Worker:
         self.sender.reconcile_soon()
 
     def failed(self, held: Held, error: Exception) -> None:
-        """The ledger could not do what this run needs: it goes back uncounted, and the log says why."""
+        """The ledger could not do what this run needs: it ends failed, and the log says why."""
         if held.gone:
             return
         log.error("run %s: %s: %s", held.run.id, type(error).__name__, error)

@@ -21,13 +21,14 @@ def numbers():
 
 @task
 def child(n, failures=0):
-    if n < failures:
-        raise ValueError("no " + str(n))
-    if n >= 98:
+    if n < 2:
         # two stragglers; they stop only when told to, or when the test lets them
         note("straggling", n)
         await_mark("go", 1000)
         note("straggled", n)
+    elif n < 2 + failures:
+        await_mark("fail")
+        raise ValueError("no " + str(n))
     return n
 
 @task(timeout="300ms")
@@ -58,28 +59,32 @@ def deployed(engine: Engine) -> Engine:
     graph = GRAPH.format(name="timed", seed=seed, shared="", config=config)
     engine.project.file("timed.json", graph)
     assert sorted(engine.deploy()) == ["seed", "timed"]
-    engine.worker(slots=2)
+    engine.worker(slots=4)
     return engine
 
 
 def test_five_failed_of_a_hundred_are_tolerated(deployed: Engine) -> None:
+    deployed.project.mark("fail")
     deployed.project.mark("go")
     run = deployed.wait(deployed.submit("seed", {"failures": 5}))
     assert run.output["counts"] == {
         "total": 100, "succeeded": 95, "failed": 5, "timed_out": 0, "cancelled": 0,
     }  # fmt: skip
-    assert [f["position"] for f in run.output["first_failures"]] == [0, 1, 2, 3, 4]
+    assert [f["position"] for f in run.output["first_failures"]] == [2, 3, 4, 5, 6]
 
 
 def test_six_failed_end_the_merge_before_the_stragglers_end(deployed: Engine) -> None:
-    run = deployed.wait(deployed.submit("seed", {"failures": 6}), "failed")
+    submitted = deployed.submit("seed", {"failures": 6})
+    deployed.noted("straggling", 2)
+    deployed.project.mark("fail")
+    run = deployed.wait(submitted, "failed")
     assert deployed.project.lines("straggled") == []
     assert run.error["type"] == "MergeFailed"
     assert "6 failed" in run.error["message"]
     assert "at most 5" in run.error["message"]
     states = [row[1] for row in deployed.children(run.id)]
-    assert states[:6] == ["failed"] * 6
-    assert set(states[6:]) <= {"succeeded", "cancelled"}
+    assert states[:8] == ["cancelled"] * 2 + ["failed"] * 6
+    assert set(states[8:]) <= {"succeeded", "cancelled"}
 
 
 def test_one_timed_out_is_not_tolerated(deployed: Engine) -> None:

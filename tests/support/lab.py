@@ -72,6 +72,16 @@ class Lab:
         request = submit.Request(orjson.dumps({} if given is None else given), key)
         return submit.submit(self.conn, pipeline, [request])[0].id
 
+    def submit_only(self, pipeline: str, *, conn: Connection | None = None) -> str:
+        """The statement alone, as the SQL function in a caller's transaction: nobody admits yet."""
+        run = submit.uuid7()
+        params = {
+            "pipeline": pipeline, "ids": [run], "key_hashes": [None], "input_hashes": [b""],
+            "keys": [None], "inputs": ["{}"], "max_interruptions": INTERRUPTIONS,
+        }  # fmt: skip
+        (conn or self.conn).execute(submit.SQL.submit, params)
+        return run
+
     def submit_many(self, pipeline: str, n: int) -> list[str]:
         requests = [submit.Request(b"%d" % i) for i in range(n)]
         return [one.id for one in submit.submit(self.conn, pipeline, requests)]

@@ -1,0 +1,50 @@
+"""What the benchmark runs: tasks that do next to nothing, so that the engine is what is measured.
+
+Each result follows from the input, so that a stored result can be compared with what it must be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from suimon import Pipeline, task
+
+
+@task
+def nothing(n: int) -> int:
+    """The job: one multiplication, so that its result cannot be right by chance."""
+    return 2 * n + 1
+
+
+@task
+def numbers(count: int) -> Iterator[int]:
+    """The list of a fan-out, streamed: it is never in memory as a whole."""
+    yield from range(count)
+
+
+@task
+def look_at_the_clock(n: int) -> dict[str, Any]:
+    """Its first line reads the clock that the submitter has read before its call."""
+    return {"began_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "n": n}
+
+
+single = Pipeline("single", concurrency=None, max_queued=10_000_000)
+single.run("job", nothing, single.input.n)
+
+clock = Pipeline("clock", concurrency=None, max_queued=10_000_000)
+clock.run("job", look_at_the_clock, clock.input.n)
+
+
+def fan(name: str, limit: int | None) -> Pipeline:
+    """A fan-out over `count` numbers with a strict merge."""
+    made = Pipeline(name, concurrency=None)
+    rows = made.run("rows", numbers, made.input.count)
+    made.merge("outcome", made.spawn("jobs", nothing, rows, concurrency=limit))
+    return made
+
+
+unlimited = fan("fan", None)
+limit_200 = fan("fan-200", 200)
+limit_1000 = fan("fan-1000", 1000)

@@ -1,0 +1,73 @@
+-- What the benchmark asks the database beside the engine: when things happened, what was stored, and who is idle.
+
+-- name: create_database
+create database {name} template template0;
+
+-- name: drop_database
+drop database if exists {name} with (force);
+
+-- name: machine
+select current_setting('server_version') as version, current_setting('fsync') as fsync,
+       current_setting('synchronous_commit') as synchronous_commit, current_setting('shared_buffers') as shared_buffers;
+
+-- name: idle_worker
+select count(*) filter (where idle) from suimon.workers where not dead;
+
+-- name: tally
+select coalesce(sum(succeeded + failed + timed_out + cancelled), 0)::bigint from suimon.fanouts where parent_id = %(run)s;
+
+-- name: run
+select status::text, extract(epoch from finished_at - created_at)::float8 as took_s, error::text, reason
+from suimon.runs where id = %(run)s;
+
+-- When the list was stored whole: the end of the spawner's step.
+-- name: spawned
+select extract(epoch from s.ended_at - r.created_at)::float8 from suimon.runs r
+join suimon.steps s on s.run_id = r.id and s.vertex = 'jobs' where r.id = %(run)s;
+
+-- Seconds between the ends of children: first to 10 %, 90 % to last, first to last; and how many.
+-- name: tenths
+with t as (
+  select min(finished_at) as first, max(finished_at) as last, count(*) as n,
+         percentile_disc(0.1) within group (order by finished_at) as p10,
+         percentile_disc(0.9) within group (order by finished_at) as p90
+  from suimon.runs where parent_id = %(run)s and finished_at is not null
+)
+select extract(epoch from p10 - first)::float8, extract(epoch from last - p90)::float8, extract(epoch from last - first)::float8, n
+from t;
+
+-- name: drained
+select count(*) from suimon.runs where pipeline = %(pipeline)s and finished_at is not null;
+
+-- name: drain_time
+select extract(epoch from max(finished_at) - min(started_at))::float8, count(*), bool_and(status = 'succeeded')
+from suimon.runs where pipeline = %(pipeline)s;
+
+-- name: results_of_children
+select r.position as n, r.output, r.attempt from suimon.runs r
+where r.id in (select suimon.child_id(f.base, p) from suimon.fanouts f, unnest(%(positions)s::int[]) p where f.parent_id = %(run)s);
+
+-- name: results
+select (r.input ->> 'n')::bigint as n, r.output, r.attempt from suimon.runs r where r.id = any (%(ids)s::uuid[]);
+
+-- name: hold_snapshot
+select count(*) from suimon.workers;
+
+-- Which backend serves whom, so that the time of each can be read from the system.
+-- name: backends
+select pid, coalesce(nullif(application_name, ''), backend_type) from pg_stat_activity;
+
+-- name: log_all
+alter system set log_statement = 'all';
+
+-- name: log_prefix
+alter system set log_line_prefix = '@%a@ ';
+
+-- name: log_none
+alter system reset log_statement;
+
+-- name: reload
+select pg_reload_conf();
+
+-- name: transactions
+select xact_commit + xact_rollback from pg_stat_database where datname = current_database();
