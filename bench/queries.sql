@@ -71,3 +71,17 @@ select pg_reload_conf();
 
 -- name: transactions
 select xact_commit + xact_rollback from pg_stat_database where datname = current_database();
+
+-- What the tasks of the pipeline "clock" read in their first line.
+-- name: starts
+select id::text, (output ->> 'began_ns')::bigint from suimon.runs where id = any (%(ids)s::uuid[]) and status = 'succeeded';
+
+-- name: drain_tenths
+with t as (
+  select min(finished_at) as first, max(finished_at) as last, count(*) as n,
+         percentile_disc(0.1) within group (order by finished_at) as p10,
+         percentile_disc(0.9) within group (order by finished_at) as p90
+  from suimon.runs where pipeline = %(pipeline)s and finished_at is not null
+)
+select extract(epoch from p10 - first)::float8, extract(epoch from last - p90)::float8, extract(epoch from last - first)::float8, n
+from t;

@@ -1,40 +1,43 @@
 """Suimon: durable pipelines on PostgreSQL alone.
 
-What users import. The client is loaded when it is first asked for: a task that imports `suimon`
-in a slot must not bring a database driver with it.
+What users import, each name loaded when it is first asked for: a guardian must be up in
+milliseconds and loads neither pipelines nor graphs, and a task that imports `suimon` in a slot must
+not bring a database driver with it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from suimon.context import Context, MergeResult, Rows
-from suimon.errors import (
-    Cancelled,
-    Conflict,
-    DatabaseUnavailable,
-    DefinitionError,
-    DuplicateKeys,
-    Fatal,
-    FileChanged,
-    FileRefused,
-    InputRefused,
-    InvalidJson,
-    ItemsChanged,
-    LoadFailed,
-    MergeFailed,
-    PayloadTooLarge,
-    QueueFull,
-    RunNotFound,
-    SchemaMismatch,
-    SuimonError,
-    UnknownPipeline,
-)
-from suimon.pipeline import Pipeline, pipeline
-from suimon.task import task
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from suimon.client import AsyncClient, Client
+    from suimon.context import Context, MergeResult, Rows
+    from suimon.errors import (
+        Cancelled,
+        Conflict,
+        DatabaseUnavailable,
+        DefinitionError,
+        DuplicateKeys,
+        Fatal,
+        FileChanged,
+        FileRefused,
+        InputRefused,
+        InvalidJson,
+        ItemsChanged,
+        LoadFailed,
+        MergeFailed,
+        PayloadTooLarge,
+        QueueFull,
+        RunNotFound,
+        SchemaMismatch,
+        SuimonError,
+        UnknownPipeline,
+    )
+    from suimon.pipeline import Pipeline, pipeline
+    from suimon.task import task
 
 __all__ = [
     "AsyncClient",
@@ -66,13 +69,38 @@ __all__ = [
     "task",
 ]
 
-_LAZY = {"Client": "suimon.client", "AsyncClient": "suimon.client"}
+#: Where a name lives; all others are errors.
+_HOMES: Final = {
+    "AsyncClient": "suimon.client",
+    "Client": "suimon.client",
+    "Context": "suimon.context",
+    "MergeResult": "suimon.context",
+    "Pipeline": "suimon.pipeline",
+    "Rows": "suimon.context",
+    "pipeline": "suimon.pipeline",
+    "task": "suimon.task",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        import importlib
+    if name not in __all__:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(importlib.import_module(_HOMES.get(name, "suimon.errors")), name)
+    globals()[name] = value
+    return value
 
-        return getattr(importlib.import_module(_LAZY[name]), name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+
+class _Package(ModuleType):
+    """`suimon.task` and `suimon.pipeline` are the functions, also once their modules are loaded.
+
+    Python binds a loaded submodule to its name in the package; these two names are the users'.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("pipeline", "task") and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -8,6 +8,7 @@ says so.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from suimon.cli import show
@@ -85,13 +86,25 @@ def _of_fanout(row: Any, *, bar: bool) -> str:
     return f"[{'#' * filled}{'.' * (_BAR - filled)}] {ended * 100 // expected:3d} % {text}"
 
 
-def until_end(conn: Connection, run_id: str, *, timeout_s: float | None = None) -> int:
-    """Wait with progress on stderr; returns the exit code."""
+def until_end(
+    conn: Connection,
+    run_id: str,
+    *,
+    timeout_s: float | None = None,
+    also: Callable[[], None] | None = None,
+) -> int:
+    """Wait with progress on stderr, calling ``also`` at every look; returns the exit code."""
     from suimon.run import doors
 
     progress = Progress(conn, run_id)
+
+    def each() -> None:
+        progress.look()
+        if also is not None:
+            also()
+
     try:
-        status = doors.wait(conn, run_id, timeout_s=timeout_s, each=progress.look)
+        status = doors.wait(conn, run_id, timeout_s=timeout_s, each=each)
     except KeyboardInterrupt:
         progress.end()
         sys.stderr.write(f"still running: suimon runs show {run_id}\n")

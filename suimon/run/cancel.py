@@ -68,9 +68,15 @@ def end_parents(conn: Connection, ids: Sequence[str]) -> int:
     return ended + (sweep(conn) if ended else 0)
 
 
-def seal_stopped(conn: Connection, run_id: str, worker: int | None) -> None:
-    """A stopped spawner's open list ends with what exists, so that its tally can be complete."""
-    conn.execute(SQL.seal_stopped, {"ids": [run_id], "worker": worker})
+def seal_stopped(conn: Connection, ids: Sequence[str], worker: int | None) -> int:
+    """A stopped spawner's open list ends with what exists; settled if that has all ended.
+
+    In the caller's transaction, which holds the fan-outs and their parents. Returns how many.
+    """
+    rows = conn.execute(SQL.seal_stopped, {"ids": list(ids), "worker": worker}).fetchall()
+    if rows:
+        wake.wake(conn, finish.settled(finish.send_settle(conn, [row[0] for row in rows])).pools)
+    return len(rows)
 
 
 def _mark(conn: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
@@ -80,7 +86,7 @@ def _mark(conn: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
         with transaction(conn):
             conn.execute(SQL.mark_fanouts, {"ids": list(ids)})
             rows = conn.execute(SQL.request, {"ids": list(ids)}).fetchall()
-            conn.execute(SQL.seal_stopped, {"ids": list(ids), "worker": None})
+            seal_stopped(conn, ids, None)
             workers = sorted({str(row[2]) for row in rows if row[2] is not None})
             if workers:
                 conn.execute(wake.SQL.tell_workers, {"workers": workers})
@@ -92,9 +98,9 @@ def _mark(conn: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
 def _seal(conn: Connection, parents: Sequence[str]) -> int:
     def act() -> int:
         with transaction(conn):
-            return len(
-                conn.execute(SQL.seal_stopped, {"ids": list(parents), "worker": None}).fetchall()
-            )
+            conn.execute(SQL.lock_fanouts, {"ids": list(parents)})
+            conn.execute(SQL.lock_idle, {"ids": list(parents)})
+            return seal_stopped(conn, parents, None)
 
     return retrying(act)
 
@@ -122,6 +128,7 @@ def _end_idle(conn: Connection, ids: Sequence[str], why: str) -> int:
 
         def act(batch: Sequence[str] = batch) -> tuple[int, set[str], set[str], finish.Settled]:
             with transaction(conn):
+                conn.execute(SQL.lock_idle, {"ids": list(batch)})
                 rows = conn.execute(SQL.cancel_idle, {"ids": list(batch), "why": why}).fetchall()
                 fanouts = sorted({row[1] for row in rows if row[1] is not None})
                 follows = finish.settled(finish.send_settle(conn, fanouts))

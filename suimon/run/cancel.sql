@@ -19,6 +19,14 @@ update suimon.runs r set cancel_requested = true
 from asked where r.id = asked.id
 returning r.id::text, r.status::text, r.worker_id, r.lane, r.fanout_id, r.pool;
 
+-- What must see the effect of these locks is a later statement: fan-outs before their parents.
+-- name: lock_fanouts
+select f.id from suimon.fanouts f where f.parent_id = any (%(ids)s::uuid[]) order by f.id for no key update;
+
+-- name: lock_idle
+select r.id from suimon.runs r
+where r.id = any (%(ids)s::uuid[]) and r.status in ('queued', 'waiting') order by r.id for no key update;
+
 -- A spawner that will not go on leaves an open list: it ends with what exists.
 -- name: seal_stopped
 with stopped as materialized (
@@ -52,8 +60,8 @@ where r.id >= suimon.child_id(%(base)s, %(first)s) and r.id <= suimon.child_id(%
   and r.status in ('queued', 'running', 'waiting')
 order by r.id limit 1000;
 
--- queued | waiting → cancelled, those that have nobody alive below them. A worker that claims one of them meanwhile
--- wins: the row is not idle any more, and its worker is told.
+-- queued | waiting → cancelled, those that have nobody alive below them. A worker that claimed one of them before
+-- lock_idle wins: the row is not idle any more, or has children by now, and its worker is told.
 -- name: cancel_idle
 with idle as materialized (
   select r.id from suimon.runs r
@@ -86,7 +94,7 @@ where r.cancel_requested and r.status in ('queued', 'waiting')
   and not exists (select from suimon.fanouts f where f.parent_id = r.id and not suimon.is_complete(f))
 order by r.id limit 500;
 
--- running → waiting: asked to stop, but children are alive.
+-- running → waiting: asked to stop, but children are alive. The fan-outs are locked by a statement before this one.
 -- name: park_cancelling
 update suimon.runs p
 set status = 'waiting', reason = 'cancelling', worker_id = null

@@ -47,7 +47,7 @@ def deploy(
     def act() -> tuple[list[Deployed], list[str]]:
         with transaction(conn):
             conn.execute(SQL.lock_pipelines)
-            current = dict(conn.execute(SQL.current, names).fetchall())
+            current: dict[str, str] = dict(conn.execute(SQL.current, names).fetchall())
             known = {(n, h) for n, h in conn.execute(SQL.known_graphs, names).fetchall()}
             answers, lanes = [], []
             for one in definitions:

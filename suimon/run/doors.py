@@ -23,8 +23,8 @@ from suimon.run.submit import Request, Submitted
 
 #: Runs of one ``start_many``; whoever has more calls again.
 MANY: Final = 100_000
-_FIRST_PAUSE_SECONDS: Final = 0.01
-_LAST_PAUSE_SECONDS: Final = 0.5
+FIRST_PAUSE_SECONDS: Final = 0.01
+LAST_PAUSE_SECONDS: Final = 0.5
 
 
 def start(
@@ -78,7 +78,7 @@ def wait(
     ``each`` is called after every look. Looks come every 10 ms at first and every 500 ms at last.
     """
     give_up_at = None if timeout_s is None else clock.monotonic() + timeout_s
-    pause = _FIRST_PAUSE_SECONDS
+    pause = FIRST_PAUSE_SECONDS
     while True:  # bounded by give_up_at, or by the caller's patience
         row = conn.execute(read.SQL.status, {"id": run_id}).fetchone()
         if row is None:
@@ -92,7 +92,7 @@ def wait(
         if left <= 0:
             return None
         time.sleep(left)
-        pause = min(pause * 1.3, _LAST_PAUSE_SECONDS)
+        pause = min(pause * 1.3, LAST_PAUSE_SECONDS)
 
 
 def _request(graph: dict[str, Any], value: Any, key: str | None) -> Request:

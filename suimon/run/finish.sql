@@ -44,14 +44,15 @@ counted as (
 select id::text from done;
 
 -- The end of a fan-out, decided by exactly one finisher: its rows are locked by the statement before, the snapshot
--- is fresh, `state = 'open'` is the guard. A parent that waits is woken when its fan-out settles, and once more when
+-- is fresh, `state = 'open'` is the guard. Only its first opening fails fast: children that an operator retried one by
+-- one must not be cancelled for those that were not. A parent that waits is woken when its fan-out settles, and once more when
 -- the stragglers of an early settle have all stopped. `todo` says what must follow in another transaction:
 -- a pool to wake, a parent that was asked to stop and now can, stragglers to be cancelled.
 -- name: settle
 with judged as materialized (
   select f.id, f.parent_id, f.state, f.stragglers, suimon.is_complete(f) as complete, suimon.is_over(f) as over,
          f.state = 'open' and coalesce(f.held_until < clock_timestamp(), true)
-         and (suimon.is_complete(f) or (f.fail_fast and not f.cancelling and suimon.is_over(f))) as ends
+         and (suimon.is_complete(f) or (f.fail_fast and f.settles = 0 and not f.cancelling and suimon.is_over(f))) as ends
   from suimon.fanouts f where f.id = any (%(fanouts)s::bigint[])
 ),
 settled as (
@@ -66,8 +67,9 @@ ended as materialized (
   select distinct j.parent_id from judged j
   where j.id in (select id from settled) or (j.state = 'settled' and j.complete)
 ),
+-- only those that wait: who parks has its fan-outs locked, and a chunk that holds a running parent is not waited for
 parents as materialized (
-  select p.id from suimon.runs p where p.id in (select parent_id from ended) order by p.id for no key update
+  select p.id from suimon.runs p where p.id in (select parent_id from ended) and p.status = 'waiting' order by p.id for no key update
 ),
 woken as (
   update suimon.runs p set status = 'queued', wake_at = null, reason = null, rank = suimon.head_of(p.pool, p.priority)

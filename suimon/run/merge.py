@@ -19,7 +19,7 @@ import orjson
 from suimon.core import shape
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.errors import MergeFailed
-from suimon.run import cancel, finish, lane, retry, spawn
+from suimon.run import cancel, finish, lane, retry, spawn, step
 from suimon.run.finish import Ended, Settled
 from suimon.run.spawn import FanoutState, Holder
 
@@ -109,8 +109,11 @@ def finish_parent(
         with transaction(conn):
             if lanes:
                 lane.lock(conn, lanes)
-            reopened = conn.execute(retry.SQL.open_below, {"run": holder.run_id}).fetchall()
-            if reopened and ended.status == "succeeded":
+            below = conn.execute(retry.SQL.below, {"run": holder.run_id}).fetchall()
+            reopened = [(fanout, vertex) for fanout, vertex, state in below if state == "open"]
+            if reopened and (
+                ended.status == "succeeded" or _is_stale(conn, holder, graph, reopened)
+            ):
                 parked = _park_again(conn, holder, graph, reopened, grace_s)
                 return ParentEnd(done=False, parked=parked, settled=Settled())
             done = finish.send(conn, holder.worker, [ended]).fetchall()
@@ -118,11 +121,21 @@ def finish_parent(
             follows = finish.settled(finish.send_settle(conn, fanouts))
             pools = set(follows.pools)
             if lanes and done:
-                rows = conn.execute(lane.SQL.admit, {"lanes": lanes}).fetchall()
-                pools |= {row[0] for row in rows}
+                pools |= lane.admitted(lane.send_admit(conn, lanes))
             return ParentEnd(bool(done), parked=False, settled=follows, pools=tuple(sorted(pools)))
 
     return retrying(act)
+
+
+def _is_stale(
+    conn: Connection, holder: Holder, graph: dict[str, Any], reopened: Sequence[tuple[int, str]]
+) -> bool:
+    """Whether the run fails by a merge that is open again (or by what came after it)."""
+    after = set[str]().union(*(shape.affected_by_remerge(graph, vertex) for _, vertex in reopened))
+    return any(
+        vertex in after and status != "succeeded"
+        for _, vertex, status, _, _ in step.of_runs(conn, [holder.run_id])
+    )
 
 
 def _park_again(
@@ -132,12 +145,10 @@ def _park_again(
     reopened: Sequence[tuple[int, str]],
     grace_s: float,
 ) -> bool:
-    """Forget the merge and what came after it; the run waits for its children once more."""
-    for _, vertex in reopened:
-        steps = sorted(shape.affected_by_remerge(graph, vertex))
-        conn.execute(
-            retry.SQL.forget_steps, {"ids": [holder.run_id] * len(steps), "vertices": steps}
-        )
+    """Forget the merge and what came after it; the run waits for its children once more.
+
+    False, and nothing forgotten, when the run is not ours any more or was asked to stop.
+    """
     row = conn.execute(
         spawn.SQL.park,
         {
@@ -148,7 +159,14 @@ def _park_again(
             "grace_s": grace_s,
         },
     ).fetchone()
-    return row is not None
+    if row is None:
+        return False
+    for _, vertex in reopened:
+        steps = sorted(shape.affected_by_remerge(graph, vertex))
+        conn.execute(
+            retry.SQL.forget_steps, {"ids": [holder.run_id] * len(steps), "vertices": steps}
+        )
+    return True
 
 
 def seal_short(conn: Connection, holder: Holder, fanout: spawn.Fanout) -> tuple[int, Settled]:
@@ -174,7 +192,8 @@ def stop_parent(conn: Connection, holder: Holder) -> bool:
 
     def act() -> bool:
         with transaction(conn):
-            conn.execute(cancel.SQL.seal_stopped, {"ids": [holder.run_id], "worker": holder.worker})
+            conn.execute(cancel.SQL.lock_fanouts, {"ids": [holder.run_id]})
+            cancel.seal_stopped(conn, [holder.run_id], holder.worker)
             row = conn.execute(
                 cancel.SQL.park_cancelling,
                 {"parent": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no},

@@ -111,8 +111,8 @@ def rescue(conn: Connection, *, batches: int = 200) -> tuple[int, finish.Settled
         orphans = conn.execute(SQL.orphans).fetchall()
         if not orphans:
             break
-        lanes = sorted({o[1] for o in orphans if o[1] is not None})
-        fanouts = sorted({o[2] for o in orphans if o[2] is not None})
+        lanes = sorted({o[2] for o in orphans if o[2] is not None})
+        fanouts = sorted({o[3] for o in orphans if o[3] is not None})
 
         def act(
             orphans: Sequence[Any] = orphans,
@@ -125,7 +125,7 @@ def rescue(conn: Connection, *, batches: int = 200) -> tuple[int, finish.Settled
                 back = interrupted(
                     send_interrupt(
                         conn,
-                        [(o[0], None) for o in orphans],
+                        [(o[0], o[1]) for o in orphans],
                         worker=None,
                         what="a worker",
                         alone=ALONE_IN_WORKER,
@@ -134,8 +134,7 @@ def rescue(conn: Connection, *, batches: int = 200) -> tuple[int, finish.Settled
                 follows = finish.settled(finish.send_settle(conn, fanouts))
                 touched = {b.pool for b in back} | set(follows.pools)
                 if lanes:
-                    admitted = conn.execute(lane.SQL.admit, {"lanes": lanes}).fetchall()
-                    touched |= {row[0] for row in admitted}
+                    touched |= lane.admitted(lane.send_admit(conn, lanes))
                 wake.wake(conn, touched)
                 return back, follows
 

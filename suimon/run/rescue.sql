@@ -33,8 +33,9 @@ where id = %(id)s and beat = %(beat)s and not dead returning id, name;
 -- name: leave
 update suimon.workers set dead = true, idle = false, left_at = clock_timestamp() where id = %(worker)s and not dead;
 
+-- claim_no is the fence: by the time they are locked another rescuer may have freed them and a live worker have them.
 -- name: orphans
-select r.id::text, r.lane, r.fanout_id
+select r.id::text, r.claim_no, r.lane, r.fanout_id
 from suimon.runs r
 left join suimon.workers w on w.id = r.worker_id
 where r.status = 'running' and (w.id is null or w.dead)

@@ -148,7 +148,10 @@ def _add_run(conn: Connection, made: Plan, run: Facts) -> None:
 def _add_children(
     conn: Connection, made: Plan, run: Facts, statuses: tuple[str, ...], *, depth: int
 ) -> None:
-    """Every fan-out below this run with children in these states, the lowest ones first."""
+    """Every fan-out below this run with children in these states, the lowest ones first.
+
+    A child that only merges again is a parent, no child of the count.
+    """
     if depth > DEPTH:
         return
     for fanout, parent, vertex, *_ in conn.execute(SQL.fanouts_of, {"ids": [run.id]}).fetchall():
@@ -162,7 +165,9 @@ def _add_children(
             count += len(rows)
             after = rows[-1][2]
             for child in _facts(conn, [r[0] for r in rows if r[4]]):
+                known = len(made.fanouts)
                 _add_children(conn, made, child, statuses, depth=depth + 1)
+                count -= len(made.fanouts) > known
         if count:
             made.fanouts[fanout] = (parent, vertex, count, statuses)
 
@@ -220,10 +225,11 @@ def _open_parents(conn: Connection, made: Plan, parents: Sequence[Facts]) -> Non
             conn.execute(SQL.forget_steps, {"ids": ids, "vertices": [v for _, v in made.forget]})
             pools: set[str] = set()
             for parent in parents:  # from the lowest to the root: lock order
-                if parent.status in (*BAD, "succeeded"):
+                # one that ran when the plan was made may have ended since: its state now counts
+                rows = conn.execute(SQL.reopen, {"ids": [parent.id]}).fetchall()
+                if rows:
                     conn.execute(SQL.forget_failed_steps, {"ids": [parent.id]})
-                    rows = conn.execute(SQL.reopen, {"ids": [parent.id]}).fetchall()
-                    pools |= {row[3] for row in rows if row[2] is None}
+                pools |= {row[3] for row in rows if row[2] is None}
             wake.wake(conn, pools)
             return pools
 

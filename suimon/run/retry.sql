@@ -42,9 +42,11 @@ order by r.lane;
 -- name: lift
 update suimon.fanouts set held_until = null where id = any (%(fanouts)s::bigint[]);
 
--- A list that was cut short (its spawner failed or was cancelled) is read on by the retried spawner.
+-- A list that was cut short (its spawner failed or was cancelled) is read on by the retried spawner, which would stop
+-- at once if the fan-out had been left settled.
 -- name: unseal
-update suimon.fanouts f set expected = null, allowed = null, cancelling = false
+update suimon.fanouts f
+set expected = null, allowed = null, cancelling = false, state = 'open', verdict = null, settled_at = null
 where f.parent_id = any (%(ids)s::uuid[])
   and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex and s.status = 'succeeded')
   and exists (select from suimon.runs r where r.id = f.parent_id and r.vertex is null);
@@ -105,9 +107,10 @@ lowered as (
 )
 select id::text, fanout_id, lane, pool from back;
 
--- Open fan-outs below a run: it may not succeed with one.
--- name: open_below
-select f.id, f.vertex from suimon.fanouts f where f.parent_id = %(run)s and f.state = 'open' order by f.id for no key update;
+-- The fan-outs below a run: it may not succeed with an open one. All are locked: one that a retry is opening in this
+-- moment is waited for, and then seen as open.
+-- name: below
+select f.id, f.vertex, f.state from suimon.fanouts f where f.parent_id = %(run)s order by f.id for no key update;
 
 -- name: note
 insert into suimon.audit (actor, action, target, detail) values (%(actor)s, %(action)s, %(target)s, %(detail)s::jsonb);

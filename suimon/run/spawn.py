@@ -185,8 +185,8 @@ def chunk(
 ) -> tuple[int, bool]:
     """Store one chunk; ``items`` are JSON texts separated by RS, ``hashes`` an array literal.
 
-    Returns (children created, whether the spawner should stop). Raises LostRunError and ItemsChanged;
-    both leave nothing of this chunk behind.
+    Returns (children created, whether the spawner should stop). Raises LostRunError and
+    ItemsChanged; both leave nothing of this chunk behind.
     """
     place: Mapping[str, Any] = {"base": fanout.base, "first": first, "hashes": hashes}
 

@@ -132,13 +132,12 @@ def _submit_batch(conn: Connection, pipeline: str, batch: Sequence[Request]) -> 
     made = {row[0] if isinstance(row[0], str) else str(row[0]) for row in born}
     if len(made) == len(batch):
         return [Submitted(i) for i in ids]
-    return _answers(conn, pipeline, batch, ids, hashes, prints, made)
+    return _answers(conn, pipeline, ids, hashes, prints, made)
 
 
 def _answers(
     conn: Connection,
     pipeline: str,
-    batch: Sequence[Request],
     ids: Sequence[str],
     hashes: Sequence[bytes | None],
     prints: Sequence[bytes],

@@ -25,7 +25,10 @@ keyed as (
 ),
 target as materialized (
   select p.*, suimon.head_of(p.pool, p.priority) as head,
-         coalesce((g.body ->> 'maxInterruptions')::smallint, 3) as max_interruptions
+         -- the pipeline's own word, else the strictest of its tasks
+         coalesce((g.body ->> 'maxInterruptions')::smallint,
+                  (select min((v.value -> 'config' ->> 'maxInterruptions')::smallint)
+                   from json_each(g.body -> 'vertices') v where v.value ->> 'type' = 'TASK'), 3) as max_interruptions
   from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
   where p.name = %(pipeline)s
 ),

@@ -22,29 +22,17 @@ from suimon.core.durations import seconds
 from suimon.core.plan import StepRecord
 from suimon.db.connect import Connection
 from suimon.errors import SuimonError
-from suimon.run import lane, merge, spawn, submit
-from suimon.run.finish import Ended, Settled
-from suimon.run.spawn import Child, Fanout, FanoutState, Holder, LostRunError, Policy
+from suimon.run import merge, spawn
+from suimon.run.finish import Ended
+from suimon.run.spawn import FanoutState, Holder, LostRunError
 from suimon.run.step import Step
-from suimon.worker import wire
+from suimon.worker.spawning import Spawning
 
 if TYPE_CHECKING:
     from suimon.worker.held import Held
     from suimon.worker.worker import Worker
 
 DEFAULT_GRACE = "10s"
-
-
-@dataclass(slots=True)
-class Spawning:
-    """A spawner whose list is being read in a slot."""
-
-    action: plan.Spawn
-    fanout: Fanout
-    child: Child
-    error: SuimonError | None = None
-    stopped: bool = False
-    created: int = 0
 
 
 @dataclass(slots=True)
@@ -106,7 +94,7 @@ class Driver:
             case plan.Record(vertex, output):
                 self.step_done(held, vertex, "succeeded", 0, orjson.dumps(output), None)
             case plan.Spawn():
-                self._spawn(held, action)
+                self._worker.spawner.begin(held, action)
             case plan.Merge():
                 self._merge(held, action)
             case plan.Finish(output):
@@ -170,118 +158,6 @@ class Driver:
             )
         )
 
-    # ------------------------------------------------------------------ fan-outs
-
-    def _spawn(self, held: Held, action: plan.Spawn) -> None:
-        drive = _drive(held)
-        work = functools.partial(
-            _open, self._worker.holder(held), held, self._worker.pool, drive, action
-        )
-
-        def opened(found: tuple[Fanout, Child]) -> None:
-            fanout, child = found
-            if fanout.expected is not None:
-                # sealed by an earlier try that died before its record: the source is not read again
-                self._sealed(held, action.vertex, fanout.expected)
-                return
-            drive.spawning = Spawning(action, fanout, child)
-            program, given = self._worker.programs.spawn(action, to_pipeline=child.vertex is None)
-            held.program, held.vertex, held.given = program, action.vertex, given
-            self._worker.enqueue(held)
-
-        self._ask(held, work, opened)
-
-    def chunk(self, held: Held, rest: bytes) -> None:
-        """A chunk of the list has come from the slot: store it, then acknowledge."""
-        spawning = _spawning(held)
-        head, hashes, items = rest.split(wire.RS, 2)
-        header = orjson.loads(head)
-        work = functools.partial(
-            spawn.chunk,
-            holder=self._worker.holder(held),
-            fanout=spawning.fanout,
-            child=spawning.child,
-            root_id=held.run.root_id,
-            first=header["first"],
-            n=header["n"],
-            hashes="{" + hashes.decode() + "}",
-            keys=header["keys"],
-            items=items.decode(),
-        )
-
-        def stored(answer: tuple[int, bool]) -> None:
-            created, stop = answer
-            spawning.created += created
-            spawning.stopped = spawning.stopped or stop
-            self._acknowledge(held, header["seq"], go_on=not spawning.stopped)
-            if created:
-                self._worker.sender.hungry()
-
-        def refused(error: Exception) -> None:
-            if isinstance(error, SuimonError):
-                spawning.error = error
-                spawning.stopped = True
-            self._acknowledge(held, header["seq"], go_on=False)
-            if not isinstance(error, SuimonError):
-                self._worker.failed(held, error)
-
-        self._worker.desk.ask(work, stored, refused)
-
-    def _acknowledge(self, held: Held, seq: int, *, go_on: bool) -> None:
-        self._worker.send_to_slot(held, wire.acknowledge(held.token, seq, go_on=go_on))
-
-    def list_ended(self, held: Held, n: int) -> None:
-        """The list has ended, or was left: seal it, or fail as its chunks said."""
-        spawning = _spawning(held)
-        if spawning.error is not None:
-            self._spawn_failed(held, spawning.error)
-            return
-        if spawning.stopped:
-            # settled early or cancelled: what exists is what there is
-            self._stopped_early(held, spawning)
-            return
-        keyed = spawning.action.config.get("itemKey") is not None
-        work = functools.partial(
-            spawn.seal, holder=self._worker.holder(held), fanout=spawning.fanout, n=n, keyed=keyed
-        )
-
-        def sealed(answer: tuple[int | None, Settled]) -> None:
-            self._worker.sender.follow(answer[1])
-            self._sealed(held, spawning.action.vertex, n)
-
-        self._ask(held, work, sealed, lambda error: self._spawn_failed(held, error))
-
-    def _sealed(self, held: Held, vertex: str, n: int) -> None:
-        _drive(held).spawning = None
-        self.step_done(held, vertex, "succeeded", 0, orjson.dumps({"expected": n}), None)
-
-    def _stopped_early(self, held: Held, spawning: Spawning) -> None:
-        """Fail-fast or a cancel ended the fan-out while its list was read."""
-        holder = self._worker.holder(held)
-        work = functools.partial(merge.seal_short, holder=holder, fanout=spawning.fanout)
-
-        def sealed(answer: tuple[int, Settled]) -> None:
-            self._worker.sender.follow(answer[1])
-            self._worker.upkeep.cancel_soon()
-            self._sealed(held, spawning.action.vertex, answer[0])
-
-        self._ask(held, work, sealed)
-
-    def list_failed(self, held: Held, status: str, error: Mapping[str, Any]) -> None:
-        """The source raised, or an item cannot be one: the step fails, the children run on."""
-        spawning = _spawning(held)
-        vertex = spawning.action.vertex
-        if spawning.error is not None:
-            self._spawn_failed(held, spawning.error)
-            return
-        _drive(held).spawning = None
-        self.step_done(held, vertex, status, 0, None, error)
-
-    def _spawn_failed(self, held: Held, error: SuimonError) -> None:
-        vertex = _spawning(held).action.vertex
-        _drive(held).spawning = None
-        self.step_done(held, vertex, "failed", 0, None, error.to_json())
-
     # ------------------------------------------------------------------ merge and end
 
     def _merge(self, held: Held, action: plan.Merge) -> None:
@@ -301,7 +177,7 @@ class Driver:
             status = "succeeded" if judged.error is None else "failed"
             self.step_done(held, action.vertex, status, 0, output, judged.error)
 
-        self._ask(held, work, answered)
+        self.ask(held, work, answered)
 
     def _end(self, held: Held, status: str, output: str, error: str) -> None:
         run = held.run
@@ -323,24 +199,24 @@ class Driver:
             self._worker.sender.touched(end.pools)
             self._worker.drop(held)
 
-        self._ask(held, work, answered)
+        self.ask(held, work, answered)
 
     def stop(self, held: Held) -> None:
-        """This run was asked to stop, and nothing of it executes: end it or wait for its children."""
+        """Asked to stop, and nothing of it executes: end it, or wait for its children."""
         work = functools.partial(merge.stop_parent, holder=self._worker.holder(held))
 
-        def answered(waits: bool) -> None:  # noqa: FBT001
+        def answered(waits: bool) -> None:
             self._worker.upkeep.cancel_soon()
             if waits:
                 self._worker.drop(held)
             else:
                 self._worker.outbox.end_cancelled(held)
 
-        self._ask(held, work, answered)
+        self.ask(held, work, answered)
 
     # ------------------------------------------------------------------ the ledger
 
-    def _ask(
+    def ask(
         self,
         held: Held,
         work: Callable[[Connection], Any],
@@ -363,64 +239,6 @@ class Driver:
 def _drive(held: Held) -> Drive:
     assert held.drive is not None
     return held.drive
-
-
-def _spawning(held: Held) -> Spawning:
-    spawning = _drive(held).spawning
-    assert spawning is not None
-    return spawning
-
-
-def _open(
-    holder: Holder, held: Held, pool: str, drive: Drive, action: plan.Spawn, conn: Connection
-) -> tuple[Fanout, Child]:
-    """Open the fan-out: who the children are, in which pool and lane, and how the merge judges."""
-    config, run = action.config, held.run
-    limit = config.get("concurrency")
-    base = submit.fanout_base()
-    own = isinstance(limit, int)
-    merge_step = shape.merge_step(drive.graph, action.vertex)
-    merge_config = (shape.vertices(drive.graph).get(merge_step) or {}).get("config") or {}
-    shared = jsonsafe.dumps(action.shared, what="shared").decode() if action.shared else None
-    fanout = spawn.open_fanout(
-        conn,
-        holder,
-        vertex=action.vertex,
-        base=base,
-        policy=_policy(merge_config),
-        limit=limit if own else None,
-        shared=shared,
-    )
-    interruptions = int(config.get("maxInterruptions", 3))
-    if "task" in config:
-        child = Child(
-            run.pipeline, run.graph_id, action.vertex, config.get("pool", pool), run.priority,
-            interruptions, fanout.lane, limit if own else None, own_lane=own,
-        )  # fmt: skip
-        return fanout, child
-    target = submit.target(conn, config["pipeline"])
-    child_lane, lane_limit = fanout.lane, limit if own else None
-    if target.lane_limit is not None:
-        child_lane = spawn.sub_lane(conn, run.id, lane.pipeline_lane(config["pipeline"]))
-        lane_limit = target.lane_limit if "/" not in child_lane else 1
-        lane.make_rows(conn, [(child_lane, lane_limit, None)])
-    child = Child(
-        config["pipeline"], target.graph_id, None, config.get("pool", target.pool), run.priority,
-        interruptions, child_lane, lane_limit, own_lane=child_lane == fanout.lane,
-    )  # fmt: skip
-    return fanout, child
-
-
-def _policy(config: Mapping[str, Any]) -> Policy:
-    bounds = config.get("failureTolerance") or {}
-    ratio = bounds.get("maxFailureRatio")
-    return Policy(
-        tolerate=tuple(sorted(s.lower() for s in config.get("tolerateChildFailures", []))),
-        max_failures=bounds.get("maxFailures"),
-        max_failure_ratio=None if ratio is None else repr(ratio),
-        fail_fast=bool(config.get("failFast", False)),
-        stragglers=config.get("stragglers", "cancel"),
-    )
 
 
 def _merge(

@@ -54,7 +54,7 @@ class Results:
     def _rare(self, slot: Slot, parts: list[bytes]) -> None:
         head = parts[0]
         if head == b"H":
-            self._worker.slot_ready(slot, orjson.loads(parts[1]))
+            self._worker.joining.slot_ready(slot, orjson.loads(parts[1]))
         elif head == b"U":
             self._worker.given_back(slot, orjson.loads(parts[1]))
         elif head == b"F":
@@ -124,7 +124,7 @@ class Results:
             return
         how = "timed_out" if kind == "timeout" else "failed"
         if program.spawns:
-            self._worker.driver.list_failed(held, how, error)
+            self._worker.spawner.list_failed(held, how, error)
             return
         failures = max(1, held.attempt - held.interruptions)
         if kind not in FINAL_KINDS and failures <= program.retries:
@@ -160,7 +160,7 @@ class Results:
                 seq = orjson.loads(rest.split(wire.RS, 1)[0])["seq"]
                 self._worker.send_to_slot(held, wire.acknowledge(token, seq, go_on=False))
             return
-        self._worker.driver.chunk(held, rest)
+        self._worker.spawner.chunk(held, rest)
 
     def _list_ended(self, slot: Slot, token: int, body: dict[str, Any]) -> None:
         held = self._worker.tokens.pop(token, None)
@@ -173,7 +173,7 @@ class Results:
         if held.cancel:
             self._worker.driver.stop(held)
         else:
-            self._worker.driver.list_ended(held, body["n"])
+            self._worker.spawner.list_ended(held, body["n"])
 
     def _question(self, token: int, body: dict[str, Any]) -> None:
         """A page of a merge's children; only of the run's own fan-outs."""

@@ -105,11 +105,10 @@ class Sender:
             and now - out.since < LINGER_SECONDS
         ):
             return
-        if not out.urgent and not starving and not logs_due and room < claim.SMALL_CLAIM:
-            if not self.idle.flagged_off_due and any(
-                s.busy for s in self._worker.slots.table.values()
-            ):
-                return
+        small = not out.urgent and not logs_due and room < claim.SMALL_CLAIM
+        busy = any(s.busy for s in self._worker.slots.table.values())
+        if small and busy and not starving and not self.idle.flagged_off_due:
+            return
         self._send(now, room)
 
     def _send(self, now: float, room: int) -> None:

@@ -104,6 +104,7 @@ class Slots:
                     self._exited(slot, event)
             case GuardianDied():
                 log.error("the guardian died and was replaced; its slots died with it")
+                self._watch_guardian(replaced=True)
             case Silent(age_ms=age_ms):
                 log.error("this worker was frozen for %d ms; its guardian ended its slots", age_ms)
 
@@ -135,9 +136,10 @@ class Slots:
                 continue
         handle.close()
 
-    def _watch_guardian(self) -> None:
+    def _watch_guardian(self, *, replaced: bool = False) -> None:
+        """Watch the guardian's socket; that of a new guardian may have the old one's number."""
         fd = self.guardian.fileno()
-        if fd != self._watched_guardian:
+        if replaced or fd != self._watched_guardian:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(self._watched_guardian)
             self._selector.register(fd, selectors.EVENT_READ, "guardian")

@@ -4,9 +4,8 @@ It runs no user code and never waits: the database is another thread's (``ledger
 their own (``beat``), slots and guardian are processes behind non-blocking pipes. Everything it
 knows is in memory and may be lost at any moment; the database and the fence make that harmless.
 
-    turn:  events from slots → replies of the ledger → what other threads said → timeouts → feed the
-    slots →
-           send what has gathered, with the next claim
+    turn:  events from slots → replies of the ledger → what other threads said → timeouts →
+           feed the slots → send what has gathered, with the next claim
 
 What it promises: a result that was not stored is not reported; a run whose slot died goes back at
 once; a run it holds no longer is written by it no more. What it does not: a *frozen* worker cannot
@@ -16,7 +15,6 @@ end its slots at once; its guardian does, and their writes are refused.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import logging
 import os
@@ -24,22 +22,23 @@ import selectors
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from suimon.core import clock
 from suimon.run import rescue
 from suimon.run.claim import Claimed
 from suimon.run.spawn import Holder
 from suimon.worker import intake, results, sender, slotwork
-from suimon.worker.beat import Events, Heart
+from suimon.worker.beat import Heart
 from suimon.worker.drive import Driver
 from suimon.worker.held import Held, Slot
 from suimon.worker.idle import State
+from suimon.worker.joining import Joining
 from suimon.worker.ledger import Ledger
-from suimon.worker.listener import Listener
 from suimon.worker.outbox import Outbox
 from suimon.worker.programs import Programs
 from suimon.worker.sender import Sender
+from suimon.worker.spawning import Spawner
 from suimon.worker.stops import Stops
 from suimon.worker.upkeep import Upkeep
 
@@ -85,7 +84,6 @@ class Worker:
         self.leaving = False
         self.exit_code = 0
         self._numbers = itertools.count(1)
-        self._registering = False
         self._inbox: deque[Callable[[], None]] = deque()
         self._selector = selectors.DefaultSelector()
         self._bell_out, self._bell_in = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -97,12 +95,13 @@ class Worker:
         self.slots = slotwork.Slots(self, self._selector)
         self.results = results.Results(self)
         self.driver = Driver(self)
+        self.spawner = Spawner(self)
+        self.joining = Joining(self)
         self.intake = intake.Intake(self)
         self.sender = Sender(self)
         self.stops = Stops(self)
         self.heart: Heart | None = None
         self.upkeep = Upkeep(options.url, 0, options.sweep_s, duties=options.duties)
-        self._listener: Listener | None = None
 
     # ------------------------------------------------------------------ life
 
@@ -214,104 +213,14 @@ class Worker:
             self.ledger.ask(lambda conn: rescue.leave(conn, worker), lambda _: None, lambda _: None)
         self.ledger.close()
         self.desk.close()
-        for thread in (self.heart, self._listener, self.upkeep):
+        for thread in (self.heart, self.joining.listener, self.upkeep):
             if thread is not None:
                 thread.close()
         self.slots.close()
-        for one in (self.ledger, self.desk, self.heart, self._listener, self.upkeep):
+        for one in (self.ledger, self.desk, self.heart, self.joining.listener, self.upkeep):
             if one is not None and one.is_alive():
                 one.join(timeout=5.0)
         self._selector.close()
-
-    # ------------------------------------------------------------------ joining
-
-    def slot_ready(self, slot: Slot, hello: dict[str, Any]) -> None:
-        """A slot has loaded the code. The first one's list of functions makes this worker known."""
-        slot.ready = True
-        self.slots.failed_starts = 0
-        for error in hello.get("errors", []):
-            log.error("module %s was not loaded: %s", error.get("module"), error.get("message"))
-        self.programs.set_tasks(hello.get("tasks", {}))
-        if self.heart is None and not self._registering:
-            self._register()
-
-    def _register(self) -> None:
-        self._registering = True
-        facts = intake.facts_of_worker(self.options, sorted(self.programs.tasks))
-
-        def work(conn: Any) -> int:
-            return rescue.register(conn, facts)
-
-        def failed(error: Exception) -> None:
-            log.error("cannot register: %s", error)
-            self.exit_code = 1
-            self.leaving = True
-
-        self.ledger.ask(work, self._registered, failed)
-
-    def _registered(self, worker: int) -> None:
-        self._registering = False
-        self.id = worker
-        log.info("worker %d claims for pool %s", worker, self.pool)
-        events = Events(
-            buried_me=lambda: self.post(self._start_over),
-            buried=lambda _: self.upkeep.rescue_soon(),
-            asked_to_cancel=lambda: self.post(self.stops.look_for_cancels),
-            must_end_slots=lambda: self.post(self._end_slots),
-        )
-        self.heart = Heart(self.options.url, worker, self.options.heartbeat_s, events)
-        self.heart.start()
-        self.upkeep.set_worker(worker)
-        if self._listener is None:
-            self.upkeep.start()
-            self._listener = Listener(
-                self.options.listen_url,
-                woken=self._heard,
-                look=lambda: self.post(self.sender.hungry),
-            )
-            self._listener.start()
-        self._readmit()
-        self.sender.hungry()
-
-    def _readmit(self) -> None:
-        reasons = [f"no_code:{task}" for task in self.programs.tasks]
-        work = functools.partial(intake.readmit_all, pool=self.pool, reasons=reasons)
-        self.ledger.ask(
-            work, lambda n: self.sender.hungry() if n else None, lambda e: log.warning("%s", e)
-        )
-
-    def _start_over(self) -> None:
-        """Declared dead: nothing held is ours. End the slots, and come back as a new worker."""
-        log.warning("starting over as a new worker: %d runs are not ours any more", len(self.held))
-        for held in list(self.held.values()):
-            self.drop(held)
-        self.waiting.clear()
-        self.outbox = Outbox()
-        self.slots.kill_all("its worker was declared dead")
-        if self.heart is not None:
-            self.heart.close()
-            self.heart = None
-        self.id = 0
-        self.sender.start_over()
-
-    def _end_slots(self) -> None:
-        log.error(
-            "no heartbeat was accepted for too long: ending the slots before others take over"
-        )
-        self.slots.kill_all("no heartbeat was accepted")
-
-    def _heard(self, channel: str, payload: str) -> None:
-        if channel == "suimon_cancel":
-            if payload == str(self.id):
-                self.post(self.stops.look_for_cancels)
-            return
-        pool, _, worker = payload.rpartition(" ")
-        if pool != self.pool:
-            return
-        if worker in (str(self.id), "*"):
-            self.post(self.sender.hungry)
-        else:
-            self.post(lambda: self.sender.idle.look_later(clock.monotonic()))
 
     # ------------------------------------------------------------------ what is held
 

@@ -16,7 +16,7 @@ from suimon.duties import sweep
 from suimon.errors import ItemsChanged
 from suimon.run import cancel, merge, spawn
 from suimon.run.claim import Claimed
-from suimon.run.spawn import LostRun, Policy
+from suimon.run.spawn import LostRunError, Policy
 from suimon.worker import batch as batches
 
 
@@ -160,7 +160,7 @@ def test_04_a_cancel_meets_a_chunk(
         canceller.until_blocked()
     job.done_in()
     assert lab.statuses() == {"running": 1, "cancelled": 5 + 5 * early}
-    with pytest.raises(LostRun):
+    with pytest.raises(LostRunError):
         lab.chunk(parent, 10, 5)
 
 

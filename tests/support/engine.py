@@ -195,7 +195,7 @@ class Engine:
         """Start one; `ready` waits until it is registered and all its slots have loaded the code."""
         self._count += 1
         name = options.pop("name", f"w{self._count}")
-        folder = self.folder / f"{name}-{self._count}"
+        folder = options.pop("folder", None) or str(self.folder / f"{name}-{self._count}")
         given: dict[str, Any] = {
             "url": self.url,
             "listen_url": self.url,
@@ -206,7 +206,7 @@ class Engine:
             "sweep_s": 0.5,
             **options,
         }
-        command = [sys.executable, str(MAIN), str(folder)]
+        command = [sys.executable, str(MAIN), folder]
         log = self.folder / f"{name}-{self._count}.log"
         worker = WorkerProcess(name, command, json.dumps(given) + "\n", log)
         self.workers.append(worker)

@@ -234,11 +234,13 @@ create function suimon.is_complete(f suimon.fanouts) returns boolean language sq
   select coalesce(f.succeeded + f.failed + f.timed_out + f.cancelled >= f.expected, false)
 $$;
 
--- One row per vertex of a run that has ended (a run with one vertex has none: its own row says it all).
+-- One row per vertex that has ended, or that waits (`open`: due_at is its timer, timeout or deadline). A run with one
+-- vertex has none: its own row says it all.
 create table suimon.steps (
   run_id uuid not null,
   vertex text not null,
-  status text not null check (status in ('succeeded', 'failed', 'timed_out', 'cancelled', 'skipped')),
+  status text not null check (status in ('open', 'succeeded', 'failed', 'timed_out', 'cancelled', 'skipped')),
+  due_at timestamptz,
   attempt int not null,
   claim_no int not null,
   duration_us bigint,
@@ -262,6 +264,67 @@ create table suimon.attempts (
   error jsonb,
   primary key (run_id, claim_no, vertex)
 );
+
+-- A named message to a run. It is kept if it comes early, and the first one of a name wins.
+create table suimon.signals (
+  run_id uuid not null,
+  name text not null,
+  data jsonb,                          -- null: above 8 KB, see payloads
+  sent_by text not null,
+  sent_at timestamptz not null default clock_timestamp(),
+  primary key (run_id, name)
+);
+
+-- A question to people. It is decided once, by the vote that completes the quorum, by a rejection, or by its expiry.
+create table suimon.approvals (
+  run_id uuid not null,
+  vertex text not null,
+  pipeline text not null,
+  title text,
+  role text,
+  show jsonb,
+  quorum int not null default 1 check (quorum between 1 and 100),
+  votes jsonb not null default '[]',   -- [{by, at, comment}], one a person
+  decision text check (decision in ('approved', 'rejected', 'expired', 'not_required')),
+  decided_by text,
+  decided_at timestamptz,
+  comment text,
+  asked_at timestamptz not null default clock_timestamp(),
+  expires_at timestamptz,
+  constraint decided_has_time check ((decision is null) = (decided_at is null)),
+  primary key (run_id, vertex)
+);
+create index approvals_open on suimon.approvals (asked_at) where decision is null;
+
+-- Parts of a long task that are done and are not done again (ctx.checkpoint), and files it publishes (ctx.artifact).
+create table suimon.checkpoints (
+  run_id uuid not null,
+  vertex text not null,
+  name text not null,
+  value text not null check (octet_length(value) <= 16777216),
+  claim_no int not null,
+  at timestamptz not null default clock_timestamp(),
+  primary key (run_id, vertex, name)
+);
+create table suimon.artifacts (
+  run_id uuid not null,
+  vertex text not null,
+  name text not null,
+  part int not null default 0,         -- in parts of at most 1 MiB
+  body bytea not null check (octet_length(body) <= 1048576),
+  claim_no int not null,
+  published boolean not null default false,    -- with the finish of its step
+  at timestamptz not null default clock_timestamp(),
+  primary key (run_id, vertex, name, part)
+);
+
+-- How far a run says it is (ctx.progress); the last word only.
+create table suimon.progress (
+  run_id uuid primary key,
+  done bigint not null,
+  total bigint not null,
+  at timestamptz not null default clock_timestamp()
+) with (fillfactor = 50);
 
 -- ------------------------------------------------------------------------------------------ workers, duties
 

@@ -1,0 +1,87 @@
+"""How long a run waits before it begins: from before the call that submits it to its first line.
+
+Both ends read CLOCK_BOOTTIME of the same machine, the task's end in its own first line. The result
+brings it back, so nothing is asked while the measurement goes on.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from bench.meter import Figure, spread
+from bench.place import SQL, Place, WrongResultError
+from suimon.db.connect import connect
+from suimon.run import doors
+
+if TYPE_CHECKING:
+    from bench.scenarios import Size
+
+GAP_SECONDS = 0.1
+MIXED_GAP_SECONDS = 0.03
+MIXED_MOST = 2_000
+
+
+def wakeup(place: Place, size: Size) -> list[Figure]:
+    """One idle worker, one run at a time, with a gap in which it becomes idle again."""
+    place.start_worker()
+    sent: dict[str, int] = {}
+    calls: list[float] = []
+    for n in range(size.wakeups + 5):
+        before = _now()
+        run = place.submit("clock", {"n": n})
+        if n >= 5:  # the first ones pay for plans and imports, once in a worker's life
+            sent[run] = before
+            calls.append((_now() - before) / 1e6)
+        time.sleep(GAP_SECONDS * random.uniform(0.5, 1.5))
+    waits = _waits(place, sent)
+    return [*spread("wake-up", waits), *spread("of that, the submitting call", calls)]
+
+
+def mixture(place: Place, size: Size) -> list[Figure]:
+    """Single runs every 30 ms from another connection while a fan-out is drained."""
+    place.start_worker()
+    ending = threading.Event()
+    sent: dict[str, int] = {}
+    thread = threading.Thread(target=_trickle, args=(place.url, sent, ending))
+    began = time.monotonic()
+    run = place.submit("fan", {"count": size.children})
+    thread.start()
+    try:
+        place.follow(run, size.children)
+    finally:
+        ending.set()
+        thread.join()
+    seconds = time.monotonic() - began
+    place.check_children(run, size.children)
+    return [
+        Figure("children", size.children / seconds, "/s"),
+        Figure("single runs started meanwhile", len(sent), ""),
+        *spread("start of a single run", _waits(place, sent)),
+    ]
+
+
+def _trickle(url: str, sent: dict[str, int], ending: threading.Event) -> None:
+    with connect(url, name="bench-trickle") as conn:
+        while not ending.is_set() and len(sent) < MIXED_MOST:
+            before = _now()
+            sent[doors.start(conn, "clock", {"n": len(sent)}).id] = before
+            ending.wait(MIXED_GAP_SECONDS)
+
+
+def _waits(place: Place, sent: dict[str, int]) -> list[float]:
+    """Milliseconds between each submit and its run's first line."""
+    place.until(
+        lambda: place.one(SQL.drained, pipeline="clock")[0] >= len(sent), "the last single runs"
+    )
+    rows = place.conn.execute(SQL.starts, {"ids": list(sent)}).fetchall()
+    if len(rows) != len(sent):
+        msg = f"{len(rows)} of {len(sent)} single runs have a result"
+        raise WrongResultError(msg)
+    return [(int(began) - sent[run]) / 1e6 for run, began in rows]
+
+
+def _now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)

@@ -1,0 +1,276 @@
+"""running → waiting on a durable timer, a signal or an approval, and what ends such a wait.
+
+A wait holds no slot and no worker: it is a row with a reason and, if it ends by itself, the instant it does.
+Whoever ends it (``send_signal``, ``decide``) locks the run's row first, and so does whoever parks it, each in a
+statement of its own; a signal that comes while the run is being parked therefore finds it parked. A signal that
+comes early is kept, and the first one of a name wins. An approval is decided once, in whatever process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+
+
+from suimon.db.connect import Connection, retrying, transaction
+from suimon.db.statements import statements
+from suimon.errors import Conflict, RunNotFound
+from suimon.run import finish, wake
+from suimon.run.spawn import Holder, LostRunError
+
+SQL = statements(__package__, "wait.sql")
+
+#: A signal's or a voter's name.
+NAME_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """How a wait stands: over (``done`` or ``timed_out``) with its JSON text, or parked for ``in_s``."""
+
+    over: bool
+    timed_out: bool = False
+    value: str = "null"
+    in_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was decided about an approval, by whom and when."""
+
+    decision: str
+    by: str | None
+    at: datetime | None
+    comment: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As the vertex's output."""
+        return {
+            "approved": self.decision in ("approved", "not_required"),
+            "decision": self.decision,
+            "by": self.by,
+            "at": self.at.isoformat() if self.at is not None else None,
+            "comment": self.comment,
+        }
+
+
+def _fence(conn: Connection, holder: Holder) -> None:
+    row = conn.execute(
+        SQL.fence, {"run": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no}
+    ).fetchone()
+    if row is None or row[1]:
+        raise LostRunError(holder.run_id)
+
+
+def _park(conn: Connection, holder: Holder, reason: str, in_s: float | None) -> None:
+    row = conn.execute(
+        SQL.park,
+        {
+            "run": holder.run_id,
+            "worker": holder.worker,
+            "claim_no": holder.claim_no,
+            "reason": reason,
+            "in_s": in_s,
+        },
+    ).fetchone()
+    if row is None:
+        raise LostRunError(holder.run_id)
+
+
+def wait_for(
+    conn: Connection,
+    holder: Holder,
+    vertex: str,
+    *,
+    after_s: float | None = None,
+    until: str | None = None,
+    signal: str | None = None,
+) -> Waited:
+    """A WAIT vertex: over by now, or parked. ``after_s`` is the timer, or the signal's timeout.
+
+    Raises LostRunError.
+    """
+
+    def act() -> Waited:
+        with transaction(conn):
+            _fence(conn, holder)
+            opened = conn.execute(
+                SQL.open_step,
+                {
+                    "run": holder.run_id,
+                    "vertex": vertex,
+                    "claim_no": holder.claim_no,
+                    "until": until,
+                    "after_s": after_s,
+                },
+            ).fetchone()
+            assert opened is not None
+            due, in_s = bool(opened[0]), opened[1]
+            if signal is not None:
+                found = conn.execute(
+                    SQL.signal_of, {"run": holder.run_id, "name": signal}
+                ).fetchone()
+                if found is not None:
+                    return Waited(over=True, value=found[0] or "null")
+                if due:
+                    return Waited(over=True, timed_out=True)
+                _park(conn, holder, f"signal:{signal}", in_s)
+                return Waited(over=False, in_s=in_s)
+            if due:
+                return Waited(over=True, value="{}")
+            _park(conn, holder, "timer", in_s)
+            return Waited(over=False, in_s=in_s)
+
+    return retrying(act)
+
+
+def send_signal(conn: Connection, run_id: str, name: str, data: bytes, *, by: str) -> bool:
+    """Keep a signal (checked JSON) and wake the run if it waits for it; False: one of that name was there.
+
+    Raises RunNotFound, and Conflict when the run has ended.
+    """
+
+    def act() -> bool:
+        with transaction(conn):
+            status, _ = _lock_run(conn, run_id)
+            if status in ("succeeded", "failed", "timed_out", "cancelled"):
+                msg = f"run {run_id} has ended ({status}); nobody would hear the signal"
+                raise Conflict(msg, hint="Signals are for runs that are not over.")
+            small = len(data) <= finish.INLINE_BYTES
+            kept = conn.execute(
+                SQL.keep_signal,
+                {"run": run_id, "name": name, "data": data.decode() if small else None, "by": by},
+            ).fetchone()
+            if kept is None:
+                return False
+            if not small:
+                finish.keep_payloads(conn, [(run_id, f"signal:{name}", data.decode())])
+            _wake(conn, run_id, [f"signal:{name}"])
+            return True
+
+    return retrying(act)
+
+
+def ask(
+    conn: Connection,
+    holder: Holder,
+    vertex: str,
+    *,
+    pipeline: str,
+    show: bytes,
+    required: bool,
+    title: str | None,
+    role: str | None,
+    quorum: int,
+    expires_s: float | None,
+) -> Decision | float | None:
+    """An APPROVAL vertex: its decision, or the seconds until it expires (None: never) after parking.
+
+    Raises LostRunError.
+    """
+    question = {
+        "run": holder.run_id, "vertex": vertex, "pipeline": pipeline, "title": title, "role": role,
+        "show": show.decode(), "quorum": quorum, "expires_s": expires_s, "required": required,
+    }  # fmt: skip
+
+    def act() -> Decision | float | None:
+        with transaction(conn):
+            _fence(conn, holder)
+            row = conn.execute(SQL.ask, question).fetchone()
+            assert row is not None
+            if row[0] is not None:
+                return Decision(*row[:4])
+            expired = conn.execute(
+                SQL.expire, {"run": holder.run_id, "vertex": vertex}
+            ).fetchone()
+            if expired is not None:
+                return Decision(*expired)
+            _park(conn, holder, f"approval:{vertex}", row[4])
+            return None if row[4] is None else float(row[4])
+
+    return retrying(act)
+
+
+def decide(
+    conn: Connection, run_id: str, vertex: str, *, approve: bool, by: str, comment: str | None = None
+) -> tuple[str | None, int]:
+    """Vote on an approval. Returns (the decision if it is complete, votes so far).
+
+    Raises RunNotFound, and Conflict when it was decided already (naming the decision), has expired, or
+    this person has voted.
+    """
+
+    def act() -> tuple[str | None, int]:
+        with transaction(conn):
+            _lock_run(conn, run_id)
+            row = conn.execute(SQL.lock_approval, {"run": run_id, "vertex": vertex}).fetchone()
+            _may_vote(run_id, vertex, row, approve=approve, by=by)
+            voted = conn.execute(
+                SQL.vote,
+                {"run": run_id, "vertex": vertex, "approve": approve, "by": by, "comment": comment},
+            ).fetchone()
+            assert voted is not None
+            if voted[0] is not None:
+                _wake(conn, run_id, [f"approval:{vertex}"])
+            return voted[0], int(voted[3])
+
+    return retrying(act)
+
+
+def _may_vote(run_id: str, vertex: str, row: Any, *, approve: bool, by: str) -> None:
+    if row is None:
+        msg = f'run {run_id} asks for no approval "{vertex}"'
+        raise RunNotFound(msg, hint="List what waits: suimon approvals list")
+    decision, decided_by, decided_at, _, votes, _, expired = row
+    if decision is not None:
+        msg = f'"{vertex}" of run {run_id} was {decision} by {decided_by} at {decided_at:%Y-%m-%d %H:%M:%S} UTC'
+        raise Conflict(msg, hint="An approval is decided once.")
+    if expired:
+        msg = f'"{vertex}" of run {run_id} has expired'
+        raise Conflict(msg, hint="Start a new run, or retry this one once it has ended.")
+    if approve and any(vote["by"] == by for vote in votes):
+        msg = f'{by} has voted on "{vertex}" already; it needs other people'
+        raise Conflict(msg, hint="One vote a person counts towards the quorum.")
+
+
+def _lock_run(conn: Connection, run_id: str) -> tuple[str, str | None]:
+    row = conn.execute(SQL.lock_run, {"run": run_id}).fetchone()
+    if row is None:
+        msg = f"there is no run {run_id}"
+        raise RunNotFound(msg, hint="List them: suimon runs list")
+    return str(row[1]), row[2]
+
+
+def _wake(conn: Connection, run_id: str, reasons: Sequence[str]) -> None:
+    row = conn.execute(SQL.wake_waiter, {"run": run_id, "reasons": list(reasons)}).fetchone()
+    if row is not None:
+        wake.wake(conn, [row[0]])
+
+
+def approvals(conn: Connection, *, run_id: str | None = None, all_: bool = False) -> list[dict[str, Any]]:
+    """Open approvals (or all), oldest first; at most 500."""
+    cursor = conn.execute(SQL.approvals, {"run": run_id, "all": all_})
+    assert cursor.description is not None
+    names = [column.name for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def send_later(
+    conn: Connection, worker: int, tries: Sequence[tuple[str, int, float]]
+) -> Any:
+    """Send running → waiting for tasks that raised ``Later`` (id, claim_no, seconds); cursor of the ids."""
+    return conn.execute(
+        SQL.park_tries,
+        {
+            "worker": worker,
+            "ids": finish.array([i for i, _, _ in tries]),
+            "claims": finish.array([c for _, c, _ in tries]),
+            "delays": [d for _, _, d in tries],
+        },
+        prepare=True,
+    )
+
+

@@ -1,0 +1,100 @@
+-- running → waiting on a durable timer, a signal or an approval, and the words that end such a wait.
+-- The parked run and whoever ends its wait take the run's row lock first, each in a statement of its own: a signal
+-- that comes while the run is being parked waits for the parking, and then finds it.
+
+-- name: fence
+select r.root_id::text, r.cancel_requested from suimon.runs r
+where r.id = %(run)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
+for no key update;
+
+-- The wait begins once; whoever claims the run again finds when it began.
+-- name: open_step
+insert into suimon.steps as s (run_id, vertex, status, attempt, claim_no, due_at)
+values (%(run)s, %(vertex)s, 'open', 1, %(claim_no)s,
+        coalesce(%(until)s::timestamptz, clock_timestamp() + make_interval(secs => %(after_s)s)))
+on conflict (run_id, vertex) do update set vertex = excluded.vertex
+returning s.due_at is not null and s.due_at <= clock_timestamp() as due,
+          greatest(extract(epoch from s.due_at - clock_timestamp()), 0)::float8 as in_s;
+
+-- name: signal_of
+select coalesce(s.data::text, p.body) as data from suimon.signals s
+left join suimon.payloads p on s.data is null and p.run_id = s.run_id and p.name = 'signal:' || s.name
+where s.run_id = %(run)s and s.name = %(name)s;
+
+-- name: park
+update suimon.runs r
+set status = 'waiting', reason = %(reason)s, worker_id = null, attempt = 0, interruptions = 0,
+    wake_at = case when %(in_s)s::float8 is not null then clock_timestamp() + make_interval(secs => %(in_s)s::float8) end
+where r.id = %(run)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
+  and not r.cancel_requested
+returning r.id::text;
+
+-- A task asked to be called again later: no failure, and no try is spent.
+-- name: park_tries
+with d as materialized (
+  select * from unnest(%(ids)s::uuid[], %(claims)s::int[], %(delays)s::double precision[]) as d(id, claim_no, delay_s)
+),
+held as materialized (
+  select r.id from suimon.runs r
+  where r.id = any (%(ids)s::uuid[]) and r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s
+  order by r.id for no key update
+)
+update suimon.runs r
+set status = 'waiting', reason = 'timer', worker_id = null, attempt = greatest(r.attempt - 1, 0),
+    wake_at = clock_timestamp() + make_interval(secs => d.delay_s)
+from d
+where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
+  and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no and not r.cancel_requested
+returning r.id::text;
+
+-- name: lock_run
+select r.id::text, r.status::text, r.reason, r.pipeline from suimon.runs r where r.id = %(run)s for no key update;
+
+-- name: keep_signal
+insert into suimon.signals (run_id, name, data, sent_by) values (%(run)s, %(name)s, %(data)s::jsonb, %(by)s)
+on conflict do nothing
+returning sent_at;
+
+-- name: wake_waiter
+update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank = suimon.head_of(r.pool, r.priority)
+where r.id = %(run)s and r.status = 'waiting' and r.reason = any (%(reasons)s::text[]) and not r.cancel_requested
+returning r.pool;
+
+-- name: ask
+insert into suimon.approvals as a (run_id, vertex, pipeline, title, role, show, quorum, expires_at, decision, decided_by, decided_at)
+values (%(run)s, %(vertex)s, %(pipeline)s, %(title)s, %(role)s, %(show)s::jsonb, %(quorum)s,
+        clock_timestamp() + make_interval(secs => %(expires_s)s::float8),
+        case when not %(required)s then 'not_required' end, case when not %(required)s then 'rule' end,
+        case when not %(required)s then clock_timestamp() end)
+on conflict (run_id, vertex) do update set vertex = excluded.vertex
+returning a.decision, a.decided_by, a.decided_at, a.comment,
+          greatest(extract(epoch from a.expires_at - clock_timestamp()), 0)::float8 as in_s;
+
+-- Expired and nobody decided: that is a decision too, made once.
+-- name: expire
+update suimon.approvals a
+set decision = 'expired', decided_by = 'clock', decided_at = clock_timestamp()
+where a.run_id = %(run)s and a.vertex = %(vertex)s and a.decision is null and a.expires_at <= clock_timestamp()
+returning a.decision, a.decided_by, a.decided_at, a.comment;
+
+-- name: lock_approval
+select a.decision, a.decided_by, a.decided_at, a.quorum, a.votes, a.role, coalesce(a.expires_at <= clock_timestamp(), false) as expired
+from suimon.approvals a where a.run_id = %(run)s and a.vertex = %(vertex)s for no key update;
+
+-- One vote of one person; the one that completes the quorum, or a rejection, decides.
+-- name: vote
+update suimon.approvals a
+set votes = case when %(approve)s then a.votes || jsonb_build_object('by', %(by)s::text, 'at', clock_timestamp(), 'comment', %(comment)s::text) else a.votes end,
+    decision = case when not %(approve)s then 'rejected' when jsonb_array_length(a.votes) + 1 >= a.quorum then 'approved' end,
+    decided_by = case when not %(approve)s or jsonb_array_length(a.votes) + 1 >= a.quorum then %(by)s::text end,
+    decided_at = case when not %(approve)s or jsonb_array_length(a.votes) + 1 >= a.quorum then clock_timestamp() end,
+    comment = case when not %(approve)s or jsonb_array_length(a.votes) + 1 >= a.quorum then %(comment)s::text end
+where a.run_id = %(run)s and a.vertex = %(vertex)s and a.decision is null
+returning a.decision, a.decided_by, a.decided_at, jsonb_array_length(a.votes) as votes;
+
+-- name: approvals
+select a.run_id::text, a.vertex, a.pipeline, a.title, a.role, a.show, a.quorum, a.votes, a.decision, a.decided_by, a.decided_at,
+       a.comment, a.asked_at, a.expires_at
+from suimon.approvals a
+where (%(all)s or a.decision is null) and (%(run)s::uuid is null or a.run_id = %(run)s)
+order by a.asked_at limit 500;
