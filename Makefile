@@ -12,7 +12,7 @@ BIN := .venv/bin
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup format lint types imports tidy check schema test test-all test-oldest test-fast bench demo dev clean
+.PHONY: help setup format lint types imports tidy check docs schema test test-all test-oldest test-fast bench demo dev clean
 
 # List the targets with what they do.
 help:
@@ -52,6 +52,10 @@ tidy: setup
 
 # Everything that needs no database: style, types, imports, house rules.
 check: lint types imports tidy
+
+# Write the documents that are made from the source.
+docs: setup
+	$(BIN)/python docs/generate.py
 
 # Before the first release the initial migration is schema.sql itself.
 schema:

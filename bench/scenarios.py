@@ -41,18 +41,23 @@ class Scenario:
 
 
 def drain(place: Place, size: Size) -> list[Figure]:
-    """All runs are there before the worker comes: from its first claim to the last end."""
+    """All runs are there before the worker comes: from its first claim to the last end.
+
+    The processor time includes the start of worker and slots.
+    """
     ids = place.submit_many("single", size.children)
     place.start_worker(ready=False)
+    cost = place.cost()
     place.until(
         lambda: place.one(SQL.drained, pipeline="single")[0] >= size.children,
         f"{size.children:,} runs",
         pause=0.5,
     )
     seconds, count, well = place.one(SQL.drain_time, pipeline="single")
+    spent = cost.figures(place.backends())
     assert well, "a run did not succeed"
     place.check_runs(ids)
-    return [rate("drained", count, seconds)]
+    return [rate("drained", count, seconds), *spent]
 
 
 def fan_out(place: Place, pipeline: str, count: int, *, costs: bool = True) -> list[Figure]:

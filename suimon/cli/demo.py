@@ -82,7 +82,7 @@ class Story:
         show.lines(f"{clock.monotonic() - self._began_at:6.1f} s  {text}")
 
     def command(self, text: str) -> None:
-        show.lines(f"\n          $ {text}")
+        show.lines(f"\n          $ {text.replace('suimon', _program(), 1)}")
 
 
 def _example() -> Path:
@@ -191,15 +191,23 @@ def _show_report(document: dict[str, Any]) -> None:
 
 
 def _where_next(base: Path, folder: Path, example: Path) -> None:
-    near = _shown(folder)
-    show.lines(
-        f"\nWhere to look next (the data is kept in {near} until the next demo):\n"
-        f"  suimon dev {_shown(example)} --home {near}    the same database and a worker again\n"
-        f"  suimon runs list --home {near}                then, in another terminal\n"
-        f"  suimon status --home {near}\n"
-        f"  {_shown(example)}/airports.py                 the pipeline, 100 lines\n"
-        f"  suimon dev examples                           an own database below {_shown(base)}"
-    )
+    near, program = _shown(folder), _program()
+    rows = [
+        (f"{program} dev {_shown(example)} --home {near}", "the same database and a worker again"),
+        (f"{program} runs list --home {near}", "in another terminal, while that runs"),
+        (f"{program} status --home {near}", "does it move?"),
+        (f"{_shown(example)}/airports.py", "the pipeline that you have seen"),
+        (f"{program} dev PATH --home {_shown(base)}", "your own pipelines, reloaded on change"),
+    ]
+    width = max(len(command) for command, _ in rows)
+    show.lines("\nWhere to look next (the data is kept until the next demo):")
+    for command, about in rows:
+        show.lines(f"  {command:<{width}}  # {about}")
+
+
+def _program() -> str:
+    """How this program is called from here."""
+    return "suimon" if shutil.which("suimon") else _shown(Path(sys.argv[0]))
 
 
 def _shown(path: Path) -> str:

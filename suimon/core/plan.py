@@ -2,115 +2,65 @@
 
 The worker asks after every step, and again whenever it claims the run: there is no replay and no
 program counter, only the records. `Plan` holds what depends on the graph alone and may be kept per
-graph hash; `Plan.next` looks at one run.
-
-    Execute   a TASK: call the function in a slot, record its result as the step
-    Record    a READ that is used as a value: record this handle as the step, no slot needed
-    Spawn     a SPAWNER: read the source in a slot, create the children, seal
-    Merge     park until the fan-out has settled, then record the verdict and the result
-    Finish    the run has succeeded with this output
-    Fail      the run has failed, because of this vertex
+graph hash; `Plan.next` looks at one run. The
+answers are in `core/actions.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any
 
 from suimon.core import refs, shape
+from suimon.core.actions import (
+    BAD,
+    NOT_REQUIRED,
+    Action,
+    Approve,
+    Execute,
+    Fail,
+    Finish,
+    ListSource,
+    Merge,
+    NextAction,
+    ReadSource,
+    Record,
+    Skip,
+    Source,
+    Spawn,
+    Start,
+    StepRecord,
+    StepStatus,
+    TaskSource,
+    Wait,
+)
 from suimon.core.shape import Graph
 from suimon.errors import InputRefused
 
-#: A step in one of these states is over; anything else is still being worked on.
-StepStatus = Literal["succeeded", "failed", "timed_out", "cancelled", "open"]
-_BAD: Final = ("failed", "timed_out", "cancelled")
-
-
-@dataclass(frozen=True, slots=True)
-class StepRecord:
-    """The stored record of one vertex in one run. `open`: begun, waiting or deferred."""
-
-    status: StepStatus
-    output: Any = None
-    error: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListSource:
-    """The items stand in the run already."""
-
-    items: list[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSource:
-    """The items are the rows of a file, streamed in the slot."""
-
-    path: str
-    format: str | None
-    options: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class TaskSource:
-    """The items come from a generator task, streamed in the slot."""
-
-    task: str
-    inputs: dict[str, Any]
-    config: Mapping[str, Any]
-    specials: list[list[Any]]
-
-
-Source = ListSource | ReadSource | TaskSource
-
-
-@dataclass(frozen=True, slots=True)
-class Execute:
-    vertex: str
-    task: str
-    inputs: dict[str, Any]
-    config: Mapping[str, Any]
-    specials: list[list[Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    vertex: str
-    output: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Spawn:
-    vertex: str
-    source: Source
-    shared: dict[str, Any]
-    config: Mapping[str, Any]
-    specials: list[list[Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """`vertex` is the step's id; for a merge that nobody wrote it is `<spawner>.merge`."""
-
-    vertex: str
-    spawner: str
-    config: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    output: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Fail:
-    error: Mapping[str, Any]
-    vertex: str | None
-    status: Literal["failed", "timed_out", "cancelled"] = "failed"
-
-
-Action = Execute | Record | Spawn | Merge | Finish | Fail
+__all__ = [
+    "NOT_REQUIRED",
+    "Action",
+    "Approve",
+    "Execute",
+    "Fail",
+    "Finish",
+    "ListSource",
+    "Merge",
+    "NextAction",
+    "Plan",
+    "ReadSource",
+    "Record",
+    "Skip",
+    "Source",
+    "Spawn",
+    "Start",
+    "StepRecord",
+    "StepStatus",
+    "TaskSource",
+    "Wait",
+    "next_action",
+    "specials",
+]
 
 
 class Plan:
@@ -135,7 +85,7 @@ class Plan:
         """The next action. `run` holds `id`, `pipeline` and `created_at`, for references to it."""
         for name in self.steps():
             record = steps.get(name)
-            if record is not None and record.status in _BAD:
+            if record is not None and record.status in BAD:
                 return _failure(name, record)
         sources = self._sources(steps, run_input, run)
         for name in self.steps():

@@ -13,6 +13,9 @@ from typing import Final
 STORED: Final[dict[str, str]] = {
     "retry": "its last try failed; it waits for the next one",
     "children": "it waits for its children",
+    "timer": "it waits for a time to come",
+    "signal": "it waits for the signal {name}; send it: suimon signal RUN {name}",
+    "approval": "it waits for somebody to decide {name}; see: suimon approvals list",
     "cancelling": "it was asked to stop and waits until all below it have stopped",
     "no_code": "no live worker of its pool has the function {name}; start a worker with that code",
 }

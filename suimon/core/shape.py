@@ -8,7 +8,7 @@ serves only as the `items` of a spawner is read inside that spawner's slot, as a
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from suimon.core import refs
@@ -19,7 +19,17 @@ TASK: Final = "TASK"
 READ: Final = "READ"
 SPAWNER: Final = "SPAWNER"
 MERGE: Final = "MERGE"
-VERTEX_TYPES: Final = (MERGE, READ, SPAWNER, TASK)
+WAIT: Final = "WAIT"
+APPROVAL: Final = "APPROVAL"
+START: Final = "START"
+VERTEX_TYPES: Final = (APPROVAL, MERGE, READ, SPAWNER, START, TASK, WAIT)
+
+#: When a vertex runs, judged over all of its `after`. The first is the default.
+SUCCEEDED: Final = "succeeded"
+FAILED: Final = "failed"
+ENDED: Final = "ended"
+RUN_IF: Final = (SUCCEEDED, FAILED, ENDED)
+CONDITIONS: Final = ("when", "unless")
 
 
 def vertices(graph: Graph) -> Mapping[str, Mapping[str, Any]]:
@@ -35,8 +45,54 @@ def of_kind(graph: Graph, wanted: str) -> list[str]:
 
 
 def is_single(graph: Graph) -> bool:
-    """Exactly one TASK and nothing else: such a run writes no step row."""
-    return len(vertices(graph)) == 1 and len(of_kind(graph, TASK)) == 1
+    """Exactly one TASK and nothing else: such a run writes no step row.
+
+    A task with a condition may be skipped, and one of another pool is a child there: both need one.
+    """
+    if len(vertices(graph)) != 1:
+        return False
+    name = next(iter(vertices(graph)))
+    plain = not is_conditional(graph, name) and not in_other_pool(graph, name)
+    return kind(graph, name) == TASK and plain
+
+
+def is_conditional(graph: Graph, vertex: str) -> bool:
+    """May this vertex be skipped although everything before it went well?"""
+    return any(key in vertices(graph)[vertex] for key in (*CONDITIONS, "runIf"))
+
+
+def in_other_pool(graph: Graph, vertex: str) -> bool:
+    """Does this task run elsewhere than the pipeline itself?"""
+    pool = graph.get("pool", "default")
+    return bool((vertices(graph)[vertex].get("config") or {}).get("pool", pool) != pool)
+
+
+def run_if(graph: Graph, vertex: str) -> str:
+    """`succeeded`, `failed` or `ended`. A merge belongs to the branch of its spawner."""
+    if kind(graph, vertex) == MERGE:
+        spawner = merges(graph).get(vertex)
+        return run_if(graph, spawner) if spawner in vertices(graph) else SUCCEEDED
+    return str(vertices(graph)[vertex].get("runIf", SUCCEEDED))
+
+
+def parks(graph: Graph, vertex: str) -> bool:
+    """Does the run wait here for something outside? Whatever can be done beside it goes first."""
+    match kind(graph, vertex):
+        case "MERGE" | "WAIT" | "APPROVAL":
+            return True
+        case "START":
+            return bool((vertices(graph)[vertex].get("config") or {}).get("wait", True))
+        case "TASK":
+            return in_other_pool(graph, vertex)
+        case _:
+            return False
+
+
+def references(vertex: Mapping[str, Any]) -> Iterator[tuple[str, refs.Reference]]:
+    """(field, reference) of all that this vertex needs the value of, in a fixed order."""
+    for field in ("inputs", *CONDITIONS):
+        for ref in refs.find(vertex.get(field)):
+            yield field, ref
 
 
 def merges(graph: Graph) -> dict[str, str]:
@@ -72,23 +128,37 @@ def unmerged(graph: Graph) -> list[str]:
     return [name for name in of_kind(graph, SPAWNER) if name not in named]
 
 
-def dependencies(graph: Graph) -> dict[str, set[str]]:
-    """vertex -> the vertices it needs first, by data or by `after`. Unknown names are left out."""
+def data_needs(graph: Graph) -> dict[str, set[str]]:
+    """vertex -> the vertices whose value it needs; for a MERGE, its spawner."""
     known = vertices(graph)
     merged = merges(graph)
     needs: dict[str, set[str]] = {}
     for name, vertex in known.items():
-        roots = {ref.root for ref in refs.find(vertex.get("inputs") or {})}
-        roots.update(vertex.get("after") or [])
+        roots = {ref.root for _, ref in references(vertex)}
         if name in merged:
             roots.add(merged[name])
         needs[name] = {root for root in roots if root in known}
     return needs
 
 
+def after_needs(graph: Graph) -> dict[str, set[str]]:
+    """vertex -> the vertices that it only comes after."""
+    known = vertices(graph)
+    return {
+        name: {other for other in vertex.get("after") or [] if other in known}
+        for name, vertex in known.items()
+    }
+
+
+def dependencies(graph: Graph) -> dict[str, set[str]]:
+    """vertex -> the vertices it needs first, by data or by `after`. Unknown names are left out."""
+    after = after_needs(graph)
+    return {name: needs | after[name] for name, needs in data_needs(graph).items()}
+
+
 def order(graph: Graph) -> list[str]:
-    """Topological order. Ties go by id, but merges last: a merge parks the run, so whatever can be
-    done beside the children is done first. Vertices on a cycle are left out."""
+    """Topological order. Ties go by id, but what parks the run goes last, so that whatever can be
+    done beside it is done first. Vertices on a cycle are left out."""
     needs = dependencies(graph)
     open_needs = {name: len(before) for name, before in needs.items()}
     needed_by: dict[str, list[str]] = {name: [] for name in needs}
@@ -109,7 +179,7 @@ def order(graph: Graph) -> list[str]:
 
 
 def _rank(graph: Graph, vertex: str) -> tuple[bool, str]:
-    return kind(graph, vertex) == MERGE, vertex
+    return parks(graph, vertex), vertex
 
 
 def item_source(graph: Graph, spawner: str) -> str | None:
@@ -123,14 +193,18 @@ def item_source(graph: Graph, spawner: str) -> str | None:
 
 def folded(graph: Graph, generators: Collection[str]) -> set[str]:
     """READs and generator TASKs that only serve as items of spawners: they get no step."""
-    candidates = set(of_kind(graph, READ))
-    candidates |= {name for name in of_kind(graph, TASK) if is_generator(graph, name, generators)}
+    candidates = {
+        name
+        for name in (*of_kind(graph, READ), *of_kind(graph, TASK))
+        if kind(graph, name) == READ or is_generator(graph, name, generators)
+        if not is_conditional(graph, name)
+    }
     used_as_items: set[str] = set()
     used_as_value = {ref.root for ref in refs.find(graph.get("output"))}
     for name, vertex in vertices(graph).items():
         source = item_source(graph, name) if vertex.get("type") == SPAWNER else None
-        for ref in refs.find(vertex.get("inputs") or {}):
-            if source == ref.root and ref.place == ("items",):
+        for field, ref in references(vertex):
+            if source == ref.root and field == "inputs" and ref.place == ("items",):
                 used_as_items.add(ref.root)
             else:
                 used_as_value.add(ref.root)
@@ -142,9 +216,14 @@ def is_generator(graph: Graph, vertex: str, generators: Collection[str]) -> bool
 
 
 def last_vertices(graph: Graph) -> list[str]:
-    """The vertices that no other one needs: their results are the run's, if nothing is returned."""
-    needed: set[str] = set().union(*dependencies(graph).values())
-    return sorted(name for name in vertices(graph) if name not in needed)
+    """The vertices that no other one needs: their results are the run's, if nothing is returned.
+
+    Branches for a failed run, or for every end, do not count: they follow the work, they are not it.
+    """
+    needs = dependencies(graph)
+    work = [name for name in vertices(graph) if run_if(graph, name) == SUCCEEDED]
+    needed: set[str] = set().union(*(needs[name] for name in work))
+    return sorted(name for name in work if name not in needed)
 
 
 def downstream(graph: Graph, vertex: str) -> set[str]:

@@ -32,8 +32,7 @@ COUNT_CHILDREN: Final = 200_000
 
 def run(conn: Connection, worker: int | None) -> int:
     """Take the duties that are due and do those that have work; returns how much they changed."""
-    with transaction(conn):
-        taken = conn.execute(SQL.take, {"worker": worker}).fetchall()
+    taken = conn.execute(SQL.take, {"worker": worker}).fetchall()
     return sum(DUTIES[name](conn) for name, work in taken if work)
 
 
@@ -53,6 +52,8 @@ def rescue_dead(conn: Connection) -> int:
     count, follows = rescue.rescue(conn)
     if follows.stopped_parents:
         cancel.end_parents(conn, follows.stopped_parents)
+    if follows.stragglers:
+        cancel.sweep(conn)
     return count
 
 
@@ -92,12 +93,14 @@ def _recount(conn: Connection, fanout: int, base: str) -> int:
             names = ("succeeded", "failed", "timed_out", "cancelled")
             values: dict[str, Any] = dict(zip(names, true, strict=True))
             conn.execute(SQL.correct, {"fanout": fanout, **values})
-            finish.settled(finish.send_settle(conn, [fanout]))
             return 1
 
-    seen = conn.execute(SQL.count_children, {"base": base}).fetchone()
-    stored = conn.execute(SQL.tally, {"fanout": fanout}).fetchone()
-    return 0 if seen == stored else retrying(act)
+    if conn.execute(SQL.looks_wrong, {"fanout": fanout}).fetchone() is None:
+        return 0
+    mended = retrying(act)
+    if mended:
+        _settle(conn, [fanout])
+    return mended
 
 
 def _settle(conn: Connection, fanouts: list[int]) -> int:

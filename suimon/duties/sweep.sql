@@ -36,14 +36,22 @@ select f.id, f.base::text, f.parent_id::text, f.expected, f.succeeded + f.failed
        suimon.is_complete(f) as complete
 from suimon.fanouts f where f.state = 'open' and f.id > %(after)s order by f.id limit 100;
 
+-- Compared in one snapshot, without a lock: a finish changes child and tally in one transaction.
+-- name: looks_wrong
+select f.id from suimon.fanouts f
+cross join lateral (
+  select count(*) filter (where r.status = 'succeeded') as succeeded, count(*) filter (where r.status = 'failed') as failed,
+         count(*) filter (where r.status = 'timed_out') as timed_out, count(*) filter (where r.status = 'cancelled') as cancelled
+  from suimon.runs r
+  where r.id >= suimon.child_id(f.base, 0) and r.id <= suimon.child_id(f.base, 2147483647)) c
+where f.id = %(fanout)s
+  and (f.succeeded, f.failed, f.timed_out, f.cancelled) is distinct from (c.succeeded, c.failed, c.timed_out, c.cancelled);
+
 -- name: count_children
 select count(*) filter (where r.status = 'succeeded') as succeeded, count(*) filter (where r.status = 'failed') as failed,
        count(*) filter (where r.status = 'timed_out') as timed_out, count(*) filter (where r.status = 'cancelled') as cancelled
 from suimon.runs r
 where r.id >= suimon.child_id(%(base)s, 0) and r.id <= suimon.child_id(%(base)s, 2147483647);
-
--- name: tally
-select f.succeeded, f.failed, f.timed_out, f.cancelled from suimon.fanouts f where f.id = %(fanout)s;
 
 -- name: lock_fanout
 select f.succeeded, f.failed, f.timed_out, f.cancelled from suimon.fanouts f where f.id = %(fanout)s for no key update;

@@ -157,14 +157,19 @@ def publish_clock(conn: Connection, pool: str) -> None:
     conn.execute(SQL.publish_clock, {"pool": pool}, prepare=True)
 
 
+def send_release(conn: Connection, worker: int, held: Sequence[tuple[str, int]]) -> Any:
+    """Send running → queued, uncounted, under the fence; the cursor holds (id, pool) of ours."""
+    params = {"worker": worker, "ids": [i for i, _ in held], "claims": [c for _, c in held]}
+    return conn.execute(SQL.release, params)
+
+
 def release(
     conn: Connection, worker: int, held: Sequence[tuple[str, int]]
 ) -> list[tuple[str, str]]:
-    """running → queued, uncounted, under the fence; returns (id, pool) of those that were ours."""
+    """``send_release`` and its answer."""
     if not held:
         return []
-    params = {"worker": worker, "ids": [i for i, _ in held], "claims": [c for _, c in held]}
-    return [(str(i), str(p)) for i, p in conn.execute(SQL.release, params).fetchall()]
+    return [(str(i), str(p)) for i, p in send_release(conn, worker, held).fetchall()]
 
 
 def hold_back(conn: Connection, worker: int, held: Sequence[tuple[str, int, str]]) -> None:

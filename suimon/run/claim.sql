@@ -79,11 +79,17 @@ select id, pool from back;
 -- name: hold_back
 with d as materialized (
   select * from unnest(%(ids)s::uuid[], %(claims)s::int[], %(reasons)s::text[]) as d(id, claim_no, reason)
+),
+held as materialized (
+  select r.id from suimon.runs r
+  where r.id = any (%(ids)s::uuid[]) and r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s
+  order by r.id for no key update
 )
 update suimon.runs r
 set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), admitted = false, reason = d.reason
 from d
-where r.id = d.id and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = d.claim_no
+where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
+  and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
 returning r.id::text;
 
 -- A worker with the code takes back what was held for want of it; at most 5,000 a call. A run of a lane goes back

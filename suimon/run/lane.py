@@ -11,7 +11,8 @@ calls ``lock`` before anything else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
@@ -39,14 +40,30 @@ def make_rows(conn: Connection, lanes: Sequence[tuple[str, int | None, str | Non
 
 
 def lock(conn: Connection, lanes: Iterable[str]) -> None:
-    """Lock the lanes (sorted) and the flows they feed, for the rest of the transaction."""
+    """Lock the lanes (sorted) for the rest of the transaction."""
+    conn.execute(SQL.lock, {"lanes": sorted(set(lanes))})
+
+
+def send_admit(conn: Connection, lanes: Iterable[str]) -> Any:
+    """Send the admission in locked lanes. The flows they feed come last in the lock order."""
     names = {"lanes": sorted(set(lanes))}
-    conn.execute(SQL.lock, names)
-    conn.execute(SQL.lock_flows, names)
+    conn.execute(SQL.lock_flows, names, prepare=True)
+    return conn.execute(SQL.admit, names, prepare=True)
 
 
-def admit(conn: Connection, lanes: Iterable[str]) -> list[str]:
-    """Lock, admit and wake, in one transaction; returns the pools that got runs."""
+def admitted(cursor: Any) -> set[str]:
+    """Read the answer of ``send_admit``: the pools that got runs."""
+    return {row[0] for row in cursor.fetchall()}
+
+
+def admit(
+    conn: Connection, lanes: Iterable[str], *, late: Mapping[str, int] | None = None
+) -> list[str]:
+    """Lock, admit and wake, in one transaction; returns the pools that got runs.
+
+    ``late`` are the lowest lane ranks just submitted: who took its number early and committed late
+    lies behind the lane's floor, which then goes back.
+    """
     names = sorted(set(lanes))
     if not names:
         return []
@@ -54,8 +71,9 @@ def admit(conn: Connection, lanes: Iterable[str]) -> list[str]:
     def act() -> list[str]:
         with transaction(conn):
             lock(conn, names)
-            rows = conn.execute(SQL.admit, {"lanes": names}).fetchall()
-            pools = [row[0] for row in rows]
+            if late:
+                conn.execute(SQL.lower, {"names": list(late), "ranks": list(late.values())})
+            pools = sorted(admitted(send_admit(conn, names)))
             if pools:
                 wake.wake(conn, pools)
             return pools
@@ -63,20 +81,20 @@ def admit(conn: Connection, lanes: Iterable[str]) -> list[str]:
     return retrying(act)
 
 
-def sweep(conn: Connection) -> int:
-    """Admit from its start in every lane where somebody waits, at most 500; returns pools woken."""
-    waiting = conn.execute(SQL.waiting_lanes, {"after": ""}).fetchall()
-    make_rows(conn, [(name, limit, None) for name, limit in waiting])
-    woken = 0
-    for name, _ in waiting:
+def sweep(conn: Connection, *, pages: int = 20) -> int:
+    """Admit from its start in every lane where somebody waits; returns pools woken.
 
-        def act(lane: str = name) -> list[str]:
-            with transaction(conn):
-                conn.execute(SQL.lock, {"lanes": [lane]})
-                conn.execute(SQL.unfloor, {"lanes": [lane]})
-            return admit(conn, [lane])
-
-        woken += len(retrying(act))
+    At most ``pages`` times 500 lanes, in the order of their names.
+    """
+    woken, after = 0, ""
+    for _ in range(pages):
+        waiting = conn.execute(SQL.waiting_lanes, {"after": after}).fetchall()
+        if not waiting:
+            break
+        after = waiting[-1][0]
+        make_rows(conn, [(name, limit, None) for name, limit in waiting])
+        for name, _limit in waiting:
+            woken += len(admit(conn, [name], late={name: 0}))
     return woken
 
 

@@ -16,7 +16,7 @@ where f.root_id in (select l.root_id from suimon.lanes l where l.name = any (%(l
 order by f.root_id for no key update;
 
 -- Admits at most 1,000 runs a lane and call. The floor is the lane_rank of the last admission less a margin of
--- 1,000 for submitters that took their number early and commit late; whoever is later still is found by the sweep.
+-- 1,000 for submitters that took their number early and commit late; whoever is later still lowers the floor.
 -- name: admit
 with room as materialized (
   select l.name, l.lane_limit, l.floor, l.last_rank, l.root_id,
@@ -83,9 +83,11 @@ select lane.name, coalesce((select p.lane_limit from suimon.runs p
        where p.lane = lane.name and p.status = 'queued' and not p.admitted and p.reason is null limit 1), 1) as lane_limit
 from lane where lane.name is not null limit 500;
 
--- The sweep looks from the start of the lane: nobody is passed over for ever.
--- name: unfloor
-update suimon.lanes set floor = 0 where name = any (%(lanes)s::text[]);
+-- Who took its number early and committed late, and the sweep, look again from there. The lanes are locked.
+-- name: lower
+update suimon.lanes l set floor = u.rank
+from unnest(%(names)s::text[], %(ranks)s::bigint[]) as u(name, rank)
+where l.name = u.name and l.floor > u.rank;
 
 -- name: set_limit
 update suimon.lanes set lane_limit = %(lane_limit)s, edited_at = clock_timestamp() where name = %(lane)s returning name;

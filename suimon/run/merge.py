@@ -110,9 +110,10 @@ def finish_parent(
             if lanes:
                 lane.lock(conn, lanes)
             below = conn.execute(retry.SQL.below, {"run": holder.run_id}).fetchall()
-            reopened = [(fanout, vertex) for fanout, vertex, state in below if state == "open"]
+            reopened = [(fanout, vertex) for fanout, vertex, state, _ in below if state == "open"]
+            merged = [vertex for _, vertex, state, n in below if state == "open" and n]
             if reopened and (
-                ended.status == "succeeded" or _is_stale(conn, holder, graph, reopened)
+                ended.status == "succeeded" or (merged and _is_stale(conn, holder, graph, merged))
             ):
                 parked = _park_again(conn, holder, graph, reopened, grace_s)
                 return ParentEnd(done=False, parked=parked, settled=Settled())
@@ -128,12 +129,15 @@ def finish_parent(
 
 
 def _is_stale(
-    conn: Connection, holder: Holder, graph: dict[str, Any], reopened: Sequence[tuple[int, str]]
+    conn: Connection, holder: Holder, graph: dict[str, Any], merged: Sequence[str]
 ) -> bool:
-    """Whether the run fails by a merge that is open again (or by what came after it)."""
-    after = set[str]().union(*(shape.affected_by_remerge(graph, vertex) for _, vertex in reopened))
-    return any(
-        vertex in after and status != "succeeded"
+    """Whether the run fails by nothing but a merge that is open again, or by what came after it.
+
+    Its record may have been forgotten by the retry that opened it.
+    """
+    after = set[str]().union(*(shape.affected_by_remerge(graph, vertex) for vertex in merged))
+    return all(
+        vertex in after or status == "succeeded"
         for _, vertex, status, _, _ in step.of_runs(conn, [holder.run_id])
     )
 

@@ -23,7 +23,7 @@ select w.id, w.beat, w.beat_ms, w.id in (select id from mine) as mine,
        exists (select from suimon.runs r where r.status = 'running' and r.worker_id = w.id and r.cancel_requested
                and w.id = %(worker)s) as asked_to_cancel
 from suimon.workers w where not w.dead
-order by w.id desc limit 1000;
+order by w.id = %(worker)s desc, w.id desc limit 1000;
 
 -- A beat that raced in wins.
 -- name: bury

@@ -110,7 +110,7 @@ select id::text, fanout_id, lane, pool from back;
 -- The fan-outs below a run: it may not succeed with an open one. All are locked: one that a retry is opening in this
 -- moment is waited for, and then seen as open.
 -- name: below
-select f.id, f.vertex, f.state from suimon.fanouts f where f.parent_id = %(run)s order by f.id for no key update;
+select f.id, f.vertex, f.state, f.settles from suimon.fanouts f where f.parent_id = %(run)s order by f.id for no key update;
 
 -- name: note
 insert into suimon.audit (actor, action, target, detail) values (%(actor)s, %(action)s, %(target)s, %(detail)s::jsonb);

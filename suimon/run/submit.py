@@ -119,16 +119,22 @@ def _submit_batch(conn: Connection, pipeline: str, batch: Sequence[Request]) -> 
 
     def act() -> list[Any]:
         with transaction(conn):
-            if large:
-                finish.keep_payloads(conn, large)
             rows = conn.execute(SQL.submit, params).fetchall()
+            if large:
+                new = {str(row[0]) for row in rows}
+                if kept := [one for one in large if one[0] in new]:
+                    finish.keep_payloads(conn, kept)
             free = {row[1] for row in rows if row[2] is None}
             if free:
                 wake.wake(conn, free)
             return rows
 
     born = retrying(act)
-    lane.admit(conn, {r[2] for r in born if r[2] is not None})
+    late: dict[str, int] = {}
+    for _, _, name, place in born:
+        if name is not None:
+            late[name] = min(place, late.get(name, place))
+    lane.admit(conn, late, late=late)
     made = {row[0] if isinstance(row[0], str) else str(row[0]) for row in born}
     if len(made) == len(batch):
         return [Submitted(i) for i in ids]

@@ -49,9 +49,9 @@ born as (
   from asked a cross join target t cross join flow
   where a.key_hash is null or a.id in (select run_id from keyed)
   order by a.place
-  returning id, pool, lane
+  returning id, pool, lane, lane_rank
 )
-select id, pool, lane from born;
+select id, pool, lane, lane_rank from born;
 
 -- name: existing
 select k.key_hash, k.run_id, k.input_hash, r.status, r.id is null as pruned

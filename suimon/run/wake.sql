@@ -5,7 +5,7 @@
 select pg_notify('suimon_wake', p.pool || ' ' || w.id)
 from (select distinct unnest(%(pools)s::text[]) as pool) p
 cross join lateral (
-  select w.id from suimon.workers w where w.pool = p.pool and w.idle and not w.dead order by random() limit 1) w;
+  select w.id from suimon.workers w where w.pool = p.pool and w.idle and not w.dead and not w.draining order by random() limit 1) w;
 
 -- name: tell_workers
 select pg_notify('suimon_cancel', w) from unnest(%(workers)s::text[]) as w;

@@ -53,7 +53,7 @@ def short(run: Run) -> str | None:
 
 def _of_end(run: Run) -> str:
     if run.error is None:
-        return f"it {run.status}" if run.status == "succeeded" else f"it ended {run.status}"
+        return "it ended well" if run.status == "succeeded" else f"it ended {run.status}"
     kind = run.error.get("type")
     message = str(run.error.get("message", ""))
     text = f"it ended {run.status}: " + (f"{kind}: {message}" if kind else message)

@@ -146,8 +146,6 @@ def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
     """What this worker has done, each record under its fence."""
     if batch.logs:
         step.send_logs(conn, batch.worker, batch.logs)
-    if batch.steps:
-        yield _steps, step.send(conn, batch.worker, batch.steps)
     if batch.ended:
         yield _ended, finish.send(conn, batch.worker, batch.ended)
     if batch.again:
@@ -157,8 +155,12 @@ def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
             conn, batch.interrupted, worker=batch.worker, what="a slot", alone=batch.alone
         )
         yield _interrupted, sent
-    claim.release(conn, batch.worker, batch.released)
+    if batch.released:
+        yield _released, claim.send_release(conn, batch.worker, batch.released)
     claim.hold_back(conn, batch.worker, batch.held_back)
+    # last: a run with steps may be the parent of one that ends here, whose fan-out comes first
+    if batch.steps:
+        yield _steps, step.send(conn, batch.worker, batch.steps)
 
 
 def _send_follows(conn: Connection, batch: Batch) -> Iterator[Answer]:
@@ -166,7 +168,7 @@ def _send_follows(conn: Connection, batch: Batch) -> Iterator[Answer]:
     if batch.fanouts:
         yield _settled, finish.send_settle(conn, list(batch.fanouts))
     if batch.lanes:
-        yield _admitted, conn.execute(lane.SQL.admit, {"lanes": sorted(batch.lanes)}, prepare=True)
+        yield _admitted, lane.send_admit(conn, batch.lanes)
 
 
 def _send_claim(conn: Connection, batch: Batch, want: Want) -> Iterator[Answer]:
@@ -196,13 +198,17 @@ def _interrupted(outcome: Outcome, cursor: Any) -> None:
     outcome.pools |= {row.pool for row in rescue.interrupted(cursor)}
 
 
+def _released(outcome: Outcome, cursor: Any) -> None:
+    outcome.pools |= {pool for _, pool in cursor.fetchall()}
+
+
 def _settled(outcome: Outcome, cursor: Any) -> None:
     outcome.settled = finish.settled(cursor)
     outcome.pools |= set(outcome.settled.pools)
 
 
 def _admitted(outcome: Outcome, cursor: Any) -> None:
-    outcome.pools |= {row[0] for row in cursor.fetchall()}
+    outcome.pools |= lane.admitted(cursor)
 
 
 def _claimed(outcome: Outcome, cursor: Any) -> None:

@@ -197,6 +197,8 @@ class Driver:
         def answered(end: merge.ParentEnd) -> None:
             self._worker.sender.follow(end.settled)
             self._worker.sender.touched(end.pools)
+            if not (end.done or end.parked):
+                self._worker.lost(held)  # not ours any more, or asked to stop: compare holdings
             self._worker.drop(held)
 
         self.ask(held, work, answered)
@@ -223,11 +225,13 @@ class Driver:
         then: Callable[[Any], None],
         refused: Callable[[SuimonError], None] | None = None,
     ) -> None:
-        """Ask the ledger; a lost run is dropped, a refusal fails the step, the rest is an error."""
+        """Ask the ledger; a lost run is stopped, a refusal fails the step, the rest is an error."""
 
         def failed(error: Exception) -> None:
             if isinstance(error, LostRunError):
-                self._worker.lost(held)
+                # asked to stop, or not ours any more: then the fence makes nothing of it
+                held.cancel = True
+                self.stop(held)
             elif isinstance(error, SuimonError) and refused is not None:
                 refused(error)
             else:

@@ -58,9 +58,11 @@ class Sender:
 
     def touched(self, pools: Iterable[str]) -> None:
         """Runs of these pools became claimable."""
-        others = {p for p in pools if p != self._worker.pool}
-        if len(others) != len(set(pools)):
+        others = set(pools)
+        if self._worker.pool in others:
             self.hungry()
+            if self._room() > 0:
+                others.discard(self._worker.pool)  # this worker takes them itself
         self._worker.upkeep.wake(tuple(sorted(others)))
 
     def follow(self, settled: Settled) -> None:

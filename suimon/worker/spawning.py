@@ -23,7 +23,7 @@ from suimon.db.connect import Connection
 from suimon.errors import SuimonError
 from suimon.run import lane, merge, spawn, submit
 from suimon.run.finish import Settled
-from suimon.run.spawn import Child, Fanout, Holder, Policy
+from suimon.run.spawn import Child, Fanout, Holder, LostRunError, Policy
 from suimon.worker import wire
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ class Spawner:
 
         def opened(found: tuple[Fanout, Child]) -> None:
             fanout, child = found
+            if held.cancel:
+                self._worker.driver.stop(held)
+                return
             if fanout.expected is not None:
                 # sealed by an earlier try that died before its record: it is not read again
                 self._sealed(held, action.vertex, fanout.expected)
@@ -101,7 +104,9 @@ class Spawner:
                 spawning.error = error
                 spawning.stopped = True
             self._acknowledge(held, header["seq"], go_on=False)
-            if not isinstance(error, SuimonError):
+            if isinstance(error, LostRunError):
+                held.cancel = True  # stopped when its slot says that it reads no more
+            elif not isinstance(error, SuimonError):
                 self._worker.failed(held, error)
 
         self._worker.desk.ask(work, stored, refused)
