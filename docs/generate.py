@@ -167,10 +167,12 @@ PARTS = {"environment": environment}
 def with_parts(text: str) -> str:
     """The document with everything between its marks made anew."""
     for name, make in PARTS.items():
-        begin, end = f"<!-- made: {name} -->\n", "\n<!-- end -->"
+        begin, end = f"<!-- made: {name} -->\n", "<!-- end -->"
         before, found, rest = text.partition(begin)
         if found:
-            text = before + begin + make() + end + rest.partition(end)[2]
+            _, closed, after = rest.partition(end)
+            assert closed, f"{begin.strip()} has no {end} behind it"
+            text = f"{before}{begin}{make()}\n{end}{after}"
     return text
 
 

@@ -17,11 +17,30 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from suimon.core.durations import seconds
+
 PAGE_ROWS = 500
 FIRST_FAILURES = 20
+LONGEST_DELAY_SECONDS = 366 * 86_400
 
 Which = Literal["succeeded", "failed"]
 Row = Sequence[Any]
+
+
+class Later(Exception):  # noqa: N818  (it is no error)
+    """Raise it in a task to be called again after `delay`: no slot, no try and no failure is spent.
+
+    `delay` is a duration such as "2m", or seconds. Polling an outside job for hours is this; a
+    task's `deadline` bounds it. `progress` is shown with the run.
+    """
+
+    def __init__(self, delay: str | float, *, progress: object = None) -> None:
+        self.delay_seconds = seconds(delay) if isinstance(delay, str) else float(delay)
+        if not 0 <= self.delay_seconds <= LONGEST_DELAY_SECONDS:
+            msg = f"Later({delay!r}): a delay is from 0 s to 366 days"
+            raise ValueError(msg)
+        self.progress = progress
+        super().__init__(f"again in {self.delay_seconds:g} s")
 
 
 class Host(Protocol):

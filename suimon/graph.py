@@ -11,12 +11,22 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from suimon.core import refs
-from suimon.core.shape import MERGE, READ, SPAWNER, TASK
+from suimon.core.shape import (
+    APPROVAL,
+    CONDITIONS,
+    MERGE,
+    READ,
+    SPAWNER,
+    START,
+    SUCCEEDED,
+    TASK,
+    WAIT,
+)
 from suimon.errors import DefinitionError, Mistake
 from suimon.graph_check import check
 from suimon.graph_fields import (
@@ -27,11 +37,14 @@ from suimon.graph_fields import (
 )
 
 __all__ = [
+    "APPROVAL",
     "FORMAT",
     "MERGE",
     "READ",
     "SPAWNER",
+    "START",
     "TASK",
+    "WAIT",
     "Graph",
     "canonical",
     "check",
@@ -42,6 +55,9 @@ __all__ = [
 ]
 
 Graph = dict[str, Any]
+
+#: Inputs that mean nothing when they are empty.
+_EMPTY: Final = {SPAWNER: ("shared",), START: ("input",)}
 
 
 def canonical(graph: Mapping[str, Any]) -> bytes:
@@ -86,9 +102,17 @@ def _vertex(raw: Mapping[str, Any]) -> dict[str, Any]:
     vertex: dict[str, Any] = {"type": kind}
     if raw.get("after"):
         vertex["after"] = sorted(set(raw["after"]))
+    for key in CONDITIONS:
+        if key in raw:
+            vertex[key] = _value(raw[key])
+    if raw.get("runIf", SUCCEEDED) != SUCCEEDED:
+        vertex["runIf"] = raw["runIf"]
     inputs = _value(raw.get("inputs", {}))
-    if kind == SPAWNER and not inputs.get("shared"):
-        inputs.pop("shared", None)
+    for name in _EMPTY.get(kind, ()):
+        if inputs.get(name) == {}:
+            del inputs[name]
+    if kind == APPROVAL and inputs.get("required") is True:
+        del inputs["required"]
     if inputs:
         vertex["inputs"] = inputs
     defaults = CONFIG_DEFAULTS[kind]

@@ -13,13 +13,14 @@ from typing import Any
 
 from suimon import graph_fields as fields
 from suimon.core import jsonsafe, refs, shape
-from suimon.core.shape import MERGE, READ, SPAWNER, TASK
+from suimon.core.shape import CONDITIONS, MERGE, SPAWNER, START, TASK, WAIT
 from suimon.core.suggest import did_you_mean, one_of
 from suimon.errors import InvalidJson, Mistake
 from suimon.graph_links import check_links
+from suimon.graph_triggers import check_inputs, check_triggers
 
 _PIPELINE_KEYS = ("suimon", "pipeline", *fields.PIPELINE_FIELDS, "triggers", "vertices", "output")
-_VERTEX_KEYS = ("type", "after", "inputs", "config")
+_VERTEX_KEYS = ("type", "after", "inputs", "when", "unless", "runIf", "config")
 _FOR_TARGET_PIPELINE = ("retries", "backoff", "timeout")
 
 
@@ -47,10 +48,11 @@ def check(graph: Any) -> list[Mistake]:
         return notes.mistakes
     graph = _without_nulls(graph)  # they are told; the rest is judged as if they were left out
     _check_document(graph, notes)
-    _check_triggers(graph.get("triggers"), notes)
+    check_triggers(graph.get("triggers"), notes)
     sound = _check_references(None, "output", graph.get("output", {}), notes)
     if _check_vertices(graph.get("vertices"), notes) and sound:
         check_links(graph, notes)
+        check_inputs(graph, notes)
     return notes.mistakes
 
 
@@ -116,20 +118,6 @@ def _check_document(graph: Mapping[str, Any], notes: Notes) -> None:
             _apply(rule, graph[name], None, name, notes)
 
 
-def _check_triggers(triggers: Any, notes: Notes) -> None:
-    if triggers is None:
-        return
-    if not isinstance(triggers, list):
-        notes.add(None, "triggers", "must be a list")
-        return
-    for index, trigger in enumerate(triggers):
-        kind = trigger.get("type") if isinstance(trigger, dict) else trigger
-        message = (
-            f"unknown trigger type {kind!r}; this version starts runs by `suimon run` and Client"
-        )
-        notes.add(None, f"triggers[{index}]", message, "leave the trigger out for now")
-
-
 def _check_keys(
     value: Mapping[str, Any], known: tuple[str, ...], vertex: str | None, place: str, notes: Notes
 ) -> None:
@@ -187,6 +175,9 @@ def _check_vertex(name: str, vertex: Any, notes: Notes) -> bool:
     sound = _check_after(name, vertex.get("after", []), notes)
     sound &= _check_inputs(name, kind, vertex.get("inputs", {}), notes)
     sound &= _check_config(name, kind, vertex.get("config", {}), notes)
+    sound &= _check_conditions(name, kind, vertex, notes)
+    if kind == WAIT and sound:
+        _check_wait(name, {**vertex.get("inputs", {}), **vertex.get("config", {})}, notes)
     return sound
 
 
@@ -197,21 +188,53 @@ def _check_after(name: str, after: Any, notes: Notes) -> bool:
     return False
 
 
+def _check_conditions(name: str, kind: str, vertex: Mapping[str, Any], notes: Notes) -> bool:
+    """`when`, `unless` and `runIf` of one vertex."""
+    sound = True
+    for key in CONDITIONS:
+        if key in vertex and not refs.is_reference(vertex[key]):
+            hint = f'let a task decide and refer to its answer: "{key}": {{"$ref": "judged.over"}}'
+            notes.add(name, key, f"{key} must be a reference to true or false", hint)
+            sound = False
+        elif key in vertex:
+            sound &= _check_references(name, key, vertex[key], notes)
+    if "runIf" in vertex:
+        _apply(fields.run_if, vertex["runIf"], name, "runIf", notes)
+        if not vertex.get("after") and vertex["runIf"] != shape.SUCCEEDED:
+            hint = 'name the vertices it judges: "after": ["paid"]'
+            notes.add(name, "runIf", "runIf judges what stands in `after`, and nothing does", hint)
+    given = [key for key in (*CONDITIONS, "runIf") if key in vertex]
+    if kind == MERGE and given:
+        message = "a MERGE has no condition of its own"
+        notes.add(name, given[0], message, f"put {given[0]} on its SPAWNER")
+    return sound
+
+
+def _check_wait(name: str, given: Mapping[str, Any], notes: Notes) -> None:
+    named = [key for key in ("timer", "until", "signal") if key in given]
+    if len(named) != 1:
+        found = f"has {' and '.join(named)}" if named else "waits for nothing"
+        hint = 'give it one: "timer": "10m", "signal": "paid", or the input "until"'
+        notes.add(name, "config", f"the WAIT {found}", hint)
+    elif "timeout" in given and named != ["signal"]:
+        hint = "leave it out: the wait ends by itself"
+        notes.add(name, "config.timeout", "only a wait for a signal has a timeout", hint)
+
+
 def _check_inputs(name: str, kind: str, inputs: Any, notes: Notes) -> bool:
     if not isinstance(inputs, dict):
         notes.add(name, "inputs", f"must be an object, not {type(inputs).__name__}")
         return False
     if kind == TASK:
         return _check_references(name, "inputs", inputs, notes)
-    known = {READ: ("path",), SPAWNER: ("items", "shared"), MERGE: ()}[kind]
-    needed = {READ: ("path",), SPAWNER: ("items",), MERGE: ()}[kind]
+    known, needed = fields.INPUTS[kind]
     for key in inputs:
         if key not in known:
             hint = one_of(key, known) if known else "a MERGE takes no inputs; name it in `after`"
-            notes.add(name, f"inputs.{key}", f'a {kind} has no input "{key}"', hint)
+            notes.add(name, f"inputs.{key}", f'{_a(kind)} has no input "{key}"', hint)
     missing = [key for key in needed if key not in inputs]
     for key in missing:
-        notes.add(name, f"inputs.{key}", f'a {kind} needs the input "{key}"')
+        notes.add(name, f"inputs.{key}", f'{_a(kind)} needs the input "{key}"')
     if kind == SPAWNER and not isinstance(inputs.get("shared", {}), dict):
         notes.add(name, "inputs.shared", "must be an object of names and values")
         return False
@@ -257,6 +280,8 @@ def _check_config(name: str, kind: str, config: Any, notes: Notes) -> bool:
         notes.add(name, "config.task", 'a TASK needs "task": "module:function"')
     if kind == SPAWNER:
         _check_target(name, config, notes)
+    if kind == START and "pipeline" not in config:
+        notes.add(name, "config.pipeline", 'a START needs "pipeline": "name"')
     if kind == MERGE and "failureTolerance" in config and "tolerateChildFailures" not in config:
         hint = 'name the states: "tolerateChildFailures": ["FAILED"]'
         notes.add(name, "config.failureTolerance", "a bound without tolerated states", hint)
@@ -273,3 +298,7 @@ def _check_target(name: str, config: Mapping[str, Any], notes: Notes) -> None:
             if key in config:
                 hint = "set it on the tasks of that pipeline"
                 notes.add(name, f"config.{key}", f"{key} belongs to a task, not a pipeline", hint)
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "AEIOU" else f"a {kind}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from suimon.core import backoff, durations
-from suimon.core.shape import MERGE, READ, SPAWNER, TASK
+from suimon.core.shape import APPROVAL, MERGE, READ, RUN_IF, SPAWNER, START, TASK, WAIT
 from suimon.core.tolerance import TOLERABLE
 
 FORMAT: Final = 1
@@ -21,6 +21,7 @@ UNLIMITED: Final = "unlimited"
 
 ID: Final = re.compile(r"[a-z][a-z0-9_]{0,99}", re.ASCII)
 PIPELINE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}", re.ASCII)
+SIGNAL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}", re.ASCII)
 TASK_NAME: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 RESERVED_IDS: Final = frozenset({"input", "run"})
 
@@ -28,6 +29,7 @@ MAX_VERTICES: Final = 1_000
 MAX_DEPTH: Final = 64
 MAX_TEXT_BYTES: Final = 1024 * 1024
 
+_LANES: Final = '{"limit": 3, "per": "customer"}'
 _MAX_COUNT: Final = 2**31 - 1  # positions of children are below it
 
 Rule = Callable[[Any], str | None]
@@ -53,6 +55,50 @@ def limit(value: Any) -> str | None:
     if value == UNLIMITED or (type(value) is int and 1 <= value <= _MAX_COUNT):
         return None
     return f'must be a whole number from 1, or "unlimited", not {value!r}'
+
+
+def lanes(value: Any) -> str | None:
+    """`concurrency` of a pipeline: one limit, or one for each value of a field of the input."""
+    if not isinstance(value, dict):
+        return limit(value)
+    problem = parts({"limit": whole(1, _MAX_COUNT), "per": dotted})(value)
+    missing = [key for key in ("limit", "per") if key not in value]
+    return problem or (f'lacks "{missing[0]}": write {_LANES}' if missing else None)
+
+
+def keep(value: Any) -> str | None:
+    """`keep`: how long finished runs stay, by age, by number, or by both."""
+    return parts({"age": duration, "count": whole(0, _MAX_COUNT)})(value)
+
+
+def parts(rules: Mapping[str, Rule]) -> Rule:
+    """A small object whose fields are judged here."""
+
+    def check(value: Any) -> str | None:
+        if not isinstance(value, dict) or not value:
+            return f"must be an object with {', '.join(rules)}, not {value!r}"
+        for name, inner in value.items():
+            rule = rules.get(name)
+            if rule is None:
+                return f'has an unknown key "{name}"; it may have {" and ".join(rules)}'
+            problem = rule(inner)
+            if problem:
+                return f"is wrong: {name} {problem}"
+        return None
+
+    return check
+
+
+def dotted(value: Any) -> str | None:
+    if isinstance(value, str) and len(value) <= 200 and all(value.split(".")):
+        return None
+    return f'must be the path of a field of the input, like "customer.id", not {value!r}'
+
+
+def signal(value: Any) -> str | None:
+    if isinstance(value, str) and SIGNAL_NAME.fullmatch(value):
+        return None
+    return f"must be letters, digits and any of _ . : - (at most 100), not {value!r}"
 
 
 def duration(value: Any) -> str | None:
@@ -137,31 +183,21 @@ def ratio(value: Any) -> str | None:
     return None if number and 0 <= value <= 1 else f"must be a number from 0 to 1, not {value!r}"
 
 
-def bounds(value: Any) -> str | None:
-    """`failureTolerance`: its two fields are small enough to be judged here."""
-    if not isinstance(value, dict) or not value:
-        return "must be an object with maxFailureRatio, maxFailures or both"
-    for name, inner in value.items():
-        rule = TOLERANCE_FIELDS.get(name)
-        if rule is None:
-            return f'has an unknown key "{name}"; it may have maxFailureRatio and maxFailures'
-        problem = rule(inner)
-        if problem:
-            return f"is wrong: {name} {problem}"
-    return None
-
-
 TOLERANCE_FIELDS: Final[Mapping[str, Rule]] = {
     "maxFailureRatio": ratio,
     "maxFailures": whole(0, _MAX_COUNT),
 }
+bounds: Final = parts(TOLERANCE_FIELDS)
 
 PIPELINE_FIELDS: Final[Mapping[str, Rule]] = {
     "pool": pipeline_name,
-    "concurrency": limit,
+    "concurrency": lanes,
     "priority": whole(0, 3),
     "maxQueued": whole(1, _MAX_COUNT),
     "maxInterruptions": whole(0, 1_000),
+    "onFailure": one_of("hold"),
+    "deadline": duration,
+    "keep": keep,
 }
 
 _TRIES: Final[Mapping[str, Rule]] = {
@@ -197,7 +233,27 @@ CONFIG_FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
         "stragglers": one_of("cancel", "finish"),
         "grace": wait,
     },
+    WAIT: {"timer": duration, "signal": signal, "timeout": duration},
+    APPROVAL: {
+        "title": text,
+        "role": text,
+        "quorum": whole(1, 100),
+        "expires": duration,
+        "onReject": one_of("fail", "continue"),
+    },
+    START: {"pipeline": pipeline_name, "wait": flag, "pool": pipeline_name},
 }
+
+#: type -> (the inputs it knows, those it needs). A TASK's are its function's parameters.
+INPUTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    READ: (("path",), ("path",)),
+    SPAWNER: (("items", "shared"), ("items",)),
+    MERGE: ((), ()),
+    WAIT: (("until",), ()),
+    APPROVAL: (("show", "required"), ()),
+    START: (("input",), ()),
+}
+run_if: Final = one_of(*RUN_IF)
 
 PIPELINE_DEFAULTS: Final[Mapping[str, Any]] = {
     "pool": "default",
@@ -213,14 +269,13 @@ CONFIG_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     READ: {"encoding": "utf-8", "delimiter": "auto", "header": True, "skip": 0},
     SPAWNER: {"retries": 0, "backoff": backoff.DEFAULT, "concurrency": UNLIMITED},
     MERGE: {"failFast": False, "stragglers": "cancel", "grace": "10s"},
+    WAIT: {},
+    APPROVAL: {"quorum": 1, "onReject": "fail"},
+    START: {"wait": True},
 }
 
 # Known words of the design that this version cannot honour. They are refused, never ignored.
 NOT_YET: Final[Mapping[str, str]] = {
-    "when": "branches (when, unless, runIf) are not in this version",
-    "unless": "branches (when, unless, runIf) are not in this version",
-    "runIf": "branches (when, unless, runIf) are not in this version",
-    "onFailure": "holding a lane behind a failed run is not in this version",
     "destination": "destinations are not in this version",
     "destinations": "destinations are not in this version",
     "secrets": "secrets are not in this version",

@@ -20,6 +20,7 @@ _MERGE_FIELDS = ("counts", "first_failures")
 _COUNTS = ("cancelled", "failed", "succeeded", "timed_out", "total")
 _STREAMS = ("failed", "succeeded")
 _READ_FIELDS = ("format", "options", "path")
+_APPROVAL_FIELDS = ("approved", "at", "by", "comment", "decision")
 
 
 class Notes(Protocol):
@@ -43,15 +44,26 @@ def _check_names(graph: Graph, notes: Notes) -> bool:
     """Do all references and all of `after` name something that exists and has a value?"""
     known = True
     for name, vertex in shape.vertices(graph).items():
-        for ref in refs.find(vertex.get("inputs") or {}):
-            field = "inputs" + "".join(f".{part}" for part in ref.place)
+        for place, ref in shape.references(vertex):
+            field = place + "".join(f".{part}" for part in ref.place)
             known &= _check_reference(graph, name, field, ref, notes)
         for other in vertex.get("after") or []:
             known &= _check_after(graph, name, other, notes)
+        _check_error_branch(name, vertex, notes)
     for ref in refs.find(graph.get("output")):
         field = "output" + "".join(f".{part}" for part in ref.place)
         known &= _check_reference(graph, None, field, ref, notes)
     return known
+
+
+def _check_error_branch(name: str, vertex: Mapping[str, Any], notes: Notes) -> None:
+    """A branch for failures that needs the value of what failed would never run."""
+    after = set(vertex.get("after") or [])
+    roots = {ref.root for _, ref in shape.references(vertex)}
+    if vertex.get("runIf") == shape.FAILED and after and after <= roots:
+        listed = ", ".join(sorted(after))
+        message = f'it runs when "{listed}" failed, and then "{listed}" has no value'
+        notes.add(name, "inputs", message, "give it what was known before, or the input")
 
 
 def _check_reference(
@@ -77,7 +89,31 @@ def _check_reference(
         case shape.READ if rest and rest[0] not in _READ_FIELDS:
             hint = "refer to the READ as a whole to get its rows"
             notes.add(vertex, field, f'the READ "{root}" has no "{rest[0]}"', hint)
+        case shape.APPROVAL | shape.START | shape.WAIT:
+            _check_fields(graph, vertex, field, ref, notes)
+    if field in shape.CONDITIONS and not rest and shape.kind(graph, root) != shape.TASK:
+        hint = f'refer to "{root}.approved"' if shape.kind(graph, root) == shape.APPROVAL else None
+        message = f'the result of the {shape.kind(graph, root)} "{root}" is neither true nor false'
+        notes.add(vertex, field, message, hint)
     return True
+
+
+def _check_fields(
+    graph: Graph, vertex: str | None, field: str, ref: refs.Reference, notes: Notes
+) -> None:
+    """Results whose fields are known before there is one."""
+    kind = shape.kind(graph, ref.root)
+    config = shape.vertices(graph)[ref.root].get("config") or {}
+    known: tuple[str, ...] | None = None
+    if kind == shape.APPROVAL:
+        known = _APPROVAL_FIELDS
+    elif kind == shape.START and not config.get("wait", True):
+        known = ("run_id",)
+    elif kind == shape.WAIT and "signal" not in config:
+        known = ()
+    if known is not None and len(ref.path) > 1 and ref.path[1] not in known:
+        hint = one_of(str(ref.path[1]), known) if known else 'use "after" to come behind it'
+        notes.add(vertex, field, f'the {kind} "{ref.root}" has no "{ref.path[1]}"', hint)
 
 
 def _check_spawner_reference(

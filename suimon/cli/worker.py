@@ -137,14 +137,18 @@ def _prepare(url: str, path: str) -> None:
 
 @contextmanager
 def _private_folder() -> Iterator[str]:
-    """A folder that only this account can read, for the slots' temporary files."""
+    """A folder that only this account can read, for the slots' temporary files.
+
+    TMPDIR is taken at its word: Python itself would go elsewhere when that is full.
+    """
+    place = os.environ.get("TMPDIR")
     try:
-        folder = tempfile.mkdtemp(prefix="suimon-worker-")
+        folder = tempfile.mkdtemp(prefix="suimon-worker-", dir=place or None)
     except OSError as error:
-        place = os.environ.get("TMPDIR", "the folder for temporary files")
         msg = f"the worker cannot make its folder: {error.strerror}"
+        detail = f"in {place}, which TMPDIR names" if place else None
         hint = "Make room, or set TMPDIR to a folder with some."
-        raise SuimonError(msg, detail=f"TMPDIR is {place}", hint=hint) from None
+        raise SuimonError(msg, detail=detail, hint=hint) from None
     try:
         yield folder
     finally:

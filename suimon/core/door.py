@@ -17,8 +17,8 @@ def input_references(graph: Graph) -> list[tuple[str, refs.Reference]]:
     """(vertex, reference) for each reference to the run's input, in a fixed order."""
     found: list[tuple[str, refs.Reference]] = []
     for name in sorted(shape.vertices(graph)):
-        inputs = shape.vertices(graph)[name].get("inputs") or {}
-        found += [(name, ref) for ref in refs.find(inputs) if ref.root == "input"]
+        of_vertex = shape.references(shape.vertices(graph)[name])
+        found += [(name, ref) for _, ref in of_vertex if ref.root == "input"]
     found += [("output", ref) for ref in refs.find(graph.get("output")) if ref.root == "input"]
     return found
 
@@ -40,3 +40,25 @@ def check_input(graph: Graph, value: Any) -> None:
             msg = f'the input lacks "{field}", which vertex "{vertex}" reads'
             path = "$." + field
             raise InputRefused(msg, path=path, detail=error.message, hint=error.hint) from None
+
+
+def lane_key(graph: Graph, value: Any) -> str | None:
+    """Which of a pipeline's lanes this input belongs to; None when it has one lane, or none.
+
+    `concurrency: {"limit": 3, "per": "customer"}` gives each customer a lane. An input without a
+    customer is refused: it may not slip past a limit.
+    """
+    limit = graph.get("concurrency")
+    if not isinstance(limit, dict):
+        return None
+    per = str(limit["per"])
+    try:
+        found = refs.resolve({refs.REF: f"input.{per}"}, {"input": value}, vertex="concurrency")
+    except InputRefused as error:
+        msg = f'the input lacks "{per}", which tells the lanes of this pipeline apart'
+        raise InputRefused(msg, path=f"$.{per}", detail=error.message) from None
+    if isinstance(found, bool) or not isinstance(found, str | int) or found == "":
+        kind = "null" if found is None else type(found).__name__
+        msg = f'"{per}" tells the lanes of this pipeline apart; it must be text, not {kind}'
+        raise InputRefused(msg, path=f"$.{per}", hint="text or a whole number")
+    return str(found)

@@ -2,13 +2,21 @@
 
 The worker asks after every step, and again whenever it claims the run: there is no replay and no
 program counter, only the records. `Plan` holds what depends on the graph alone and may be kept per
-graph hash; `Plan.next` looks at one run. The
-answers are in `core/actions.py`.
+graph hash; `Plan.next` looks at one run. The answers are described in `core/actions.py`.
+
+While nothing has failed, every step whose needs are met may start, and those whose condition is
+false are skipped with all that refers to them. What parks the run comes last, and what is not
+`open` yet before what is: when the answer names an open step, nothing else can be done.
+
+After a failure nothing new starts but branches for it (`runIf`), as soon as all that they come
+after is over: ended, or out of reach now. A step that can no longer run because one before it
+failed counts as failed for them. When they have ended the run fails with its first cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from suimon.core import refs, shape
@@ -35,6 +43,7 @@ from suimon.core.actions import (
     Wait,
 )
 from suimon.core.shape import Graph
+from suimon.core.step_action import Steps, condition, specials
 from suimon.errors import InputRefused
 
 __all__ = [
@@ -63,39 +72,196 @@ __all__ = [
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What one step comes after. Needs of a folded vertex are those of its spawner."""
+
+    data: frozenset[str]
+    after: frozenset[str]
+    run_if: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One run at one moment: its steps' states, and what references may name."""
+
+    status: Mapping[str, str]
+    sources: Mapping[str, Any]
+
+    def is_in(self, step: str, *states: str) -> bool:
+        return self.status.get(step) in states
+
+
 class Plan:
     """The order of one graph's steps. Keep it per graph hash and set of generator tasks."""
 
-    __slots__ = ("_folded", "_merges", "_order", "_unmerged", "graph")
+    __slots__ = ("_branches", "_folded", "_needs", "_order", "_steps", "_unmerged", "graph")
 
     def __init__(self, graph: Graph, generators: Collection[str] = ()) -> None:
         self.graph = graph
         self._folded = shape.folded(graph, generators)
         self._order = [name for name in shape.order(graph) if name not in self._folded]
-        self._merges = shape.merges(graph)
         self._unmerged = shape.unmerged(graph)
+        self._needs = self._all_needs()
+        self._steps = Steps(graph, self._folded)
+        self._branches = any(shape.is_conditional(graph, name) for name in self._order)
 
     def steps(self) -> list[str]:
-        """Every step a run of this graph records, in order; implicit merges at the end."""
+        """Every step a run of this graph may record, in order; implicit merges at the end."""
         return [*self._order, *(shape.implicit_merge(name) for name in self._unmerged)]
 
     def next(
         self, steps: Mapping[str, StepRecord], *, run_input: Any, run: Mapping[str, Any]
-    ) -> Action:
+    ) -> NextAction:
         """The next action. `run` holds `id`, `pipeline` and `created_at`, for references to it."""
+        status = {name: record.status for name, record in steps.items()}
+        look = _Look(status, self._sources(steps, run_input, run))
+        failure = self._recorded_failure(steps)
+        if failure is None and (skipped := self._skipped(look)):
+            return Skip(skipped)
+        if failure is None or self._needs[failure.vertex or ""].run_if != shape.SUCCEEDED:
+            # a branch that broke may have been started by a step that could not even be begun
+            action = self._first(look, self._ready(look))
+            if isinstance(action, Fail):
+                failure = action
+            elif failure is None:
+                return action or self._finish(look, steps)
+        branches = self._ready_after_failure(look, failure)
+        return self._first(look, branches, failed=True) or failure
+
+    # ----------------------------------------------------------------- which step
+
+    def _ready(self, look: _Look) -> Iterator[str]:
+        """Steps that may start while nothing has failed, in order."""
         for name in self.steps():
-            record = steps.get(name)
-            if record is not None and record.status in BAD:
-                return _failure(name, record)
-        sources = self._sources(steps, run_input, run)
+            needs = self._needs[name]
+            if (
+                not look.is_in(name, "succeeded", "skipped", *BAD)
+                and all(look.is_in(other, "succeeded") for other in needs.data)
+                and all(look.is_in(other, "succeeded", "skipped") for other in needs.after)
+                and needs.run_if != shape.FAILED
+                and not self._is_off(name, look)
+            ):
+                yield name
+
+    def _skipped(self, look: _Look) -> tuple[str, ...]:
+        """Steps that will not run in this run, as far as can be told now."""
+        if not self._branches:
+            return ()
+        found: dict[str, None] = {}
         for name in self.steps():
-            record = steps.get(name)
-            if record is None or record.status != "succeeded":
-                return self._action(name, sources)
+            if look.is_in(name, "succeeded", "skipped", *BAD):
+                continue
+            needs = self._needs[name]
+            if any(look.is_in(other, "skipped") or other in found for other in needs.data) or (
+                all(look.is_in(other, "succeeded") for other in needs.data)
+                and all(
+                    look.is_in(other, "succeeded", "skipped") or other in found
+                    for other in needs.after
+                )
+                and (needs.run_if == shape.FAILED or self._is_off(name, look))
+            ):
+                found[name] = None
+        return tuple(found)
+
+    def _ready_after_failure(self, look: _Look, failure: Fail) -> Iterator[str]:
+        """Branches for a failed run whose `after` is over. Nothing else starts any more."""
+        down = {failure.vertex}  # failed, or out of reach because something before it failed
+        for name in self.steps():
+            needs = self._needs[name]
+            blocked = any(other in down for other in needs.data) or (
+                needs.run_if == shape.SUCCEEDED and any(other in down for other in needs.after)
+            )
+            if look.is_in(name, *BAD) or name == failure.vertex or blocked:
+                down.add(name)
+            elif (
+                needs.run_if != shape.SUCCEEDED
+                and not look.is_in(name, "succeeded", "skipped")
+                and all(look.is_in(other, "succeeded") for other in needs.data)
+                and (needs.run_if == shape.ENDED or any(other in down for other in needs.after))
+                and not self._is_off(name, look)
+            ):
+                yield name  # what stands before it in order has ended, or never will run
+
+    def _first(
+        self, look: _Look, ready: Iterator[str], *, failed: bool = False
+    ) -> NextAction | None:
+        """The first action, but what parks the run last, and of that the open ones last."""
+        fresh: NextAction | None = None
+        waiting: NextAction | None = None
+        for name in ready:
+            action = self._steps.action(name, look.sources)
+            if isinstance(action, Fail):
+                if failed:
+                    continue  # a branch that cannot begin does not keep the others from running
+                return action
+            if name in shape.vertices(self.graph) and not shape.parks(self.graph, name):
+                return action
+            if not look.is_in(name, "open"):
+                fresh = fresh or action
+            else:
+                waiting = waiting or action
+        return fresh or waiting
+
+    def _is_off(self, step: str, look: _Look) -> bool:
+        """Is its condition false? What cannot be judged is not off: it fails when it starts."""
+        if step not in shape.vertices(self.graph):
+            return False
         try:
-            return Finish(self._output(sources))
+            return not condition(step, shape.vertices(self.graph)[step], look.sources)
+        except InputRefused:
+            return False
+
+    # ----------------------------------------------------------------- the run's end
+
+    def _recorded_failure(self, steps: Mapping[str, StepRecord]) -> Fail | None:
+        """The first step that ended badly; one of the work before one of a branch."""
+        bad = [name for name in self.steps() if name in steps and steps[name].status in BAD]
+        work = [name for name in bad if self._needs[name].run_if == shape.SUCCEEDED]
+        first = next(iter(work or bad), None)
+        return None if first is None else _failure(first, steps[first])
+
+    def _finish(self, look: _Look, steps: Mapping[str, StepRecord]) -> NextAction:
+        for name in self.steps():
+            if not look.is_in(name, "succeeded", "skipped"):
+                msg = f'step "{name}" can neither run nor be skipped'
+                raise AssertionError(msg)
+        skipped = {name for name, record in steps.items() if record.status == "skipped"}
+        try:
+            return Finish(self._output(look.sources, skipped))
         except InputRefused as error:
             return Fail(error.to_json(), vertex=None)
+
+    def _output(self, sources: Mapping[str, Any], skipped: Collection[str]) -> Any:
+        if "output" in self.graph:
+            output = _without(self.graph["output"], skipped)
+            return refs.resolve(output, sources, vertex="output", field="output")
+        last = [name for name in shape.last_vertices(self.graph) if name not in self._folded]
+        if len(last) == 1:
+            return sources.get(last[0])
+        return {name: sources.get(name) for name in last}
+
+    # ----------------------------------------------------------------- what a step is
+
+    def _all_needs(self) -> dict[str, _Needs]:
+        data, after = shape.data_needs(self.graph), shape.after_needs(self.graph)
+        needs: dict[str, _Needs] = {}
+        for name in self._order:
+            is_merge = shape.kind(self.graph, name) == shape.MERGE
+            before = {name, *(data[name] & self._folded)}
+            needs[name] = _Needs(
+                frozenset().union(*(data[one] for one in before)) - self._folded,
+                frozenset() if is_merge else frozenset().union(*(after[one] for one in before)),
+                shape.run_if(self.graph, name),
+            )
+            if is_merge and needs[name].run_if != shape.SUCCEEDED:
+                # its spawner has run, so its branch is on
+                needs[name] = _Needs(needs[name].data, frozenset(), shape.ENDED)
+        for spawner in self._unmerged:
+            own = shape.run_if(self.graph, spawner)
+            kind = own if own == shape.SUCCEEDED else shape.ENDED
+            needs[shape.implicit_merge(spawner)] = _Needs(frozenset({spawner}), frozenset(), kind)
+        return needs
 
     def _sources(
         self, steps: Mapping[str, StepRecord], run_input: Any, run: Mapping[str, Any]
@@ -111,78 +277,6 @@ class Plan:
                 sources[spawner] = merged.output
         return sources
 
-    def _action(self, step: str, sources: Mapping[str, Any]) -> Action:
-        if step not in shape.vertices(self.graph):
-            spawner = step.removesuffix(".merge")
-            return Merge(step, spawner, {})
-        vertex = shape.vertices(self.graph)[step]
-        config = vertex.get("config") or {}
-        try:
-            match vertex["type"]:
-                case shape.TASK:
-                    inputs = _inputs(vertex, sources, step)
-                    marks = specials(self.graph, step)
-                    return Execute(step, config["task"], inputs, config, marks)
-                case shape.READ:
-                    return Record(step, self._handle(step, sources))
-                case shape.SPAWNER:
-                    return self._spawn(step, sources)
-                case shape.MERGE:
-                    return Merge(step, self._merges[step], config)
-                case other:
-                    msg = f'vertex "{step}" has the type {other!r}, which was never checked'
-                    raise AssertionError(msg)
-        except InputRefused as error:
-            return Fail(error.to_json(), vertex=step)
-
-    def _spawn(self, spawner: str, sources: Mapping[str, Any]) -> Spawn:
-        vertex = shape.vertices(self.graph)[spawner]
-        inputs = vertex.get("inputs") or {}
-        shared = refs.resolve(
-            inputs.get("shared") or {}, sources, vertex=spawner, field="inputs.shared"
-        )
-        source = self._source(spawner, sources)
-        marks = specials(self.graph, spawner)
-        return Spawn(spawner, source, shared, vertex.get("config") or {}, marks)
-
-    def _source(self, spawner: str, sources: Mapping[str, Any]) -> Source:
-        origin = shape.item_source(self.graph, spawner)
-        if origin is not None and shape.kind(self.graph, origin) == shape.READ:
-            handle = self._handle(origin, sources)
-            return ReadSource(handle["path"], handle.get("format"), handle["options"])
-        if origin is not None and origin in self._folded:
-            vertex = shape.vertices(self.graph)[origin]
-            inputs = _inputs(vertex, sources, origin)
-            config = vertex["config"]
-            return TaskSource(config["task"], inputs, config, specials(self.graph, origin))
-        items = (shape.vertices(self.graph)[spawner].get("inputs") or {}).get("items")
-        found = refs.resolve(items, sources, vertex=spawner, field="inputs.items")
-        if not isinstance(found, list):
-            kind = "null" if found is None else type(found).__name__
-            msg = f'vertex "{spawner}": its items are {kind}, not a list'
-            hint = "an empty list is fine and spawns nothing"
-            raise InputRefused(msg, path="$.items", hint=hint)
-        return ListSource(found)
-
-    def _handle(self, read: str, sources: Mapping[str, Any]) -> dict[str, Any]:
-        """`{path, format, options}`: all that opening the file needs."""
-        vertex = shape.vertices(self.graph)[read]
-        path = _inputs(vertex, sources, read)["path"]
-        if not isinstance(path, str) or not path:
-            msg = f'vertex "{read}": its path is {path!r}, not the name of a file'
-            raise InputRefused(msg, path="$.path")
-        options = dict(vertex.get("config") or {})
-        chosen = options.pop("format", None)
-        return {"path": path, "format": chosen, "options": options}
-
-    def _output(self, sources: Mapping[str, Any]) -> Any:
-        if "output" in self.graph:
-            return refs.resolve(self.graph["output"], sources, vertex="output", field="output")
-        last = [name for name in shape.last_vertices(self.graph) if name not in self._folded]
-        if len(last) == 1:
-            return sources[last[0]]
-        return {name: sources[name] for name in last}
-
 
 def next_action(
     graph: Graph,
@@ -191,37 +285,22 @@ def next_action(
     run_input: Any,
     run: Mapping[str, Any],
     generators: Collection[str] = (),
-) -> Action:
+) -> NextAction:
     """`Plan(graph, generators).next(...)` for one look."""
     return Plan(graph, generators).next(steps, run_input=run_input, run=run)
 
 
-def specials(graph: Graph, vertex: str) -> list[list[Any]]:
-    """`[[path, "merge" | "read"], ...]`: inputs that are a whole MERGE or READ vertex.
-
-    A slot puts a live object there (a stream of results, a stream of rows) instead of plain JSON.
-    The paths begin at the function's inputs; for a SPAWNER at its `shared`.
-    """
-    inputs = shape.vertices(graph)[vertex].get("inputs") or {}
-    if shape.kind(graph, vertex) == shape.SPAWNER:
-        inputs = inputs.get("shared") or {}
-    found: list[list[Any]] = []
-    for ref in refs.find(inputs):
-        if len(ref.path) == 1 and ref.root in shape.vertices(graph):
-            kind = shape.kind(graph, ref.root)
-            if kind in (shape.MERGE, shape.READ):
-                found.append([list(ref.place), kind.lower()])
-    return found
-
-
-def _inputs(vertex: Mapping[str, Any], sources: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The resolved inputs. A vertex may take the whole input: `"inputs": {"$ref": "input"}`."""
-    resolved = refs.resolve(vertex.get("inputs") or {}, sources, vertex=name)
-    if not isinstance(resolved, dict):
-        kind = "null" if resolved is None else type(resolved).__name__
-        msg = f'vertex "{name}": its inputs are {kind}, not an object'
-        raise InputRefused(msg, path="$", hint='give an object like {"path": "orders.csv"}')
-    return resolved
+def _without(value: Any, skipped: Collection[str]) -> Any:
+    """An output in which what refers to a skipped vertex is null."""
+    if refs.is_quoted(value):
+        return value
+    if refs.is_reference(value):
+        root = refs.parse_path(value[refs.REF])[0]
+        gone = root in skipped or shape.implicit_merge(str(root)) in skipped
+        return {refs.VALUE: None} if gone else value
+    if isinstance(value, dict):
+        return {key: _without(inner, skipped) for key, inner in value.items()}
+    return [_without(inner, skipped) for inner in value] if isinstance(value, list) else value
 
 
 def _failure(step: str, record: StepRecord) -> Fail:

@@ -71,7 +71,7 @@ def run_if(graph: Graph, vertex: str) -> str:
     """`succeeded`, `failed` or `ended`. A merge belongs to the branch of its spawner."""
     if kind(graph, vertex) == MERGE:
         spawner = merges(graph).get(vertex)
-        return run_if(graph, spawner) if spawner in vertices(graph) else SUCCEEDED
+        return SUCCEEDED if spawner not in vertices(graph) else run_if(graph, str(spawner))
     return str(vertices(graph)[vertex].get("runIf", SUCCEEDED))
 
 
@@ -218,7 +218,7 @@ def is_generator(graph: Graph, vertex: str, generators: Collection[str]) -> bool
 def last_vertices(graph: Graph) -> list[str]:
     """The vertices that no other one needs: their results are the run's, if nothing is returned.
 
-    Branches for a failed run, or for every end, do not count: they follow the work, they are not it.
+    Branches for a failed run, or for every end, do not count: they follow the work.
     """
     needs = dependencies(graph)
     work = [name for name in vertices(graph) if run_if(graph, name) == SUCCEEDED]
@@ -239,6 +239,8 @@ def downstream(graph: Graph, vertex: str) -> set[str]:
 
 def affected_by_remerge(graph: Graph, spawner: str) -> set[str]:
     """The steps to forget when children of this spawner are retried: its merge and what follows."""
+    if kind(graph, spawner) != SPAWNER:  # one child of its own: the vertex is its own merge
+        return {spawner} | downstream(graph, spawner)
     merge = merge_step(graph, spawner)
     return {merge} | (downstream(graph, merge) if merge in vertices(graph) else set())
 

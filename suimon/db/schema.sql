@@ -361,7 +361,7 @@ create table suimon.duties (
   last_note text
 ) with (fillfactor = 50);
 insert into suimon.duties (name, every_ms) values
-  ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('repair', 60000), ('flows', 300000);
+  ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000), ('repair', 60000), ('flows', 300000);
 
 -- ------------------------------------------------------------------------------------------- large and long
 
@@ -406,6 +406,12 @@ $$;
 create function suimon.head_of(pool text, priority smallint) returns bigint language sql volatile as $$
   select coalesce((select p.head from suimon.pools p where p.name = head_of.pool and p.priority = head_of.priority),
                   (extract(epoch from clock_timestamp()) * 1000000)::bigint)
+$$;
+
+-- The engine's one grammar of durations, as core/durations.py: a number and ms, s, m, h or d.
+create function suimon.seconds_of(duration text) returns double precision language sql immutable strict parallel safe as $$
+  select substring(duration from '^[0-9]+')::double precision
+       * case substring(duration from '[a-z]+$') when 'ms' then 0.001 when 's' then 1 when 'm' then 60 when 'h' then 3600 when 'd' then 86400 end
 $$;
 
 -- Why a run does not run (null when it does or has ended). Parked runs carry their reason; the others are derived,

@@ -8,6 +8,7 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     rescue   running runs whose worker is dead or gone
     lanes    runs that stand behind a lane with room
     cancels  cancels that a crash left half done
+    deadlines  unfinished runs whose deadline has passed
     repair   open fan-outs whose tally is wrong, parents that nobody woke
     flows    ranks of trees that have ended, lanes of spawns that have settled
 """
@@ -131,6 +132,7 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "rescue": rescue_dead,
     "lanes": lane.sweep,
     "cancels": cancel.sweep,
+    "deadlines": cancel.expire,
     "repair": repair,
     "flows": flows,
 }

@@ -21,6 +21,8 @@ select t.name,
          when 'cancels' then exists (select from suimon.runs r where r.cancel_requested and r.status in ('queued', 'running', 'waiting'))
                           or exists (select from suimon.fanouts f where f.cancelling
                                      and (f.expected is null or f.succeeded + f.failed + f.timed_out + f.cancelled < f.expected))
+         when 'deadlines' then exists (select from suimon.runs r where r.deadline_at <= clock_timestamp()
+                                       and r.status in ('queued', 'running', 'waiting'))
          when 'repair' then exists (select from suimon.fanouts f where f.state = 'open')
          when 'flows' then exists (select from suimon.flows)
        end as work

@@ -7,21 +7,24 @@ written rule: the one of `,` `;` tab that stands most often in the header line o
 comma when none does; a name ending in .tsv means tab.
 
 Refused with row number: rows with too many or too few fields, quotes that are not closed, columns
-without a name or with the same one. Blank lines are no rows.
+without a name or with the same one, a first line that is JSON. Blank lines are no rows.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Protocol
 
 from suimon.errors import FileRefused
+from suimon.read.checks import Numbered
+from suimon.read.table import Table, header_names
 from suimon.read.text import MAX_LINE_CHARS, TextLines
 
 DELIMITERS: Final = (",", ";", "\t")
-_MAX_COLUMNS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class _Reader(Protocol):
     def __next__(self) -> list[str]: ...
 
 
-def read_csv(file: BinaryIO, name: str, options: CsvOptions) -> Iterator[dict[str, str]]:
-    """The rows of an open file. Raises FileRefused at the row that cannot be read."""
+def read_csv(file: BinaryIO, name: str, options: CsvOptions) -> Table:
+    """An open file as a table. Raises FileRefused now for its header, later at a bad row."""
     # the module's own limit is for a whole process; ours is the larger one and bounded too
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE_CHARS))
     lines = TextLines(file, name=name, encoding=options.encoding)
@@ -58,11 +61,22 @@ def read_csv(file: BinaryIO, name: str, options: CsvOptions) -> Iterator[dict[st
         msg = f'"{name}" is empty: it has no header and no rows'
         hint = "a file with a header and no rows is fine" if options.header is True else None
         raise FileRefused(msg, path=name, hint=hint)
+    _refuse_json(first, name)
     delimiter = options.delimiter
     if delimiter == "auto":
         delimiter = find_delimiter(first, name)
     reader = csv.reader(_chain(first, stream), delimiter=delimiter, strict=True)
-    yield from _rows(reader, lines, name, options)
+    records = _records(reader, lines, name)
+    if not isinstance(options.header, bool):
+        columns = list(options.header)
+        return Table(columns, _rows(records, reader, lines, name, columns))
+    record = next(records, [])
+    if options.header:
+        columns = header_names(record, name)
+        return Table(columns, _rows(records, reader, lines, name, columns))
+    columns = [f"column_{index + 1}" for index in range(len(record))]
+    rows = itertools.chain([record], records)
+    return Table(columns, _rows(rows, reader, lines, name, columns))
 
 
 def find_delimiter(header: str, name: str) -> str:
@@ -74,26 +88,14 @@ def find_delimiter(header: str, name: str) -> str:
 
 
 def _rows(
-    reader: _Reader, lines: TextLines, name: str, options: CsvOptions
-) -> Iterator[dict[str, str]]:
-    columns: list[str] | None = None
-    if not isinstance(options.header, bool):
-        columns = list(options.header)
-    records = _records(reader, lines, name)
-    if columns is None:
-        first = next(records, [])
-        if options.header is True:
-            columns = _header(first, name)
-        else:
-            columns = [f"column_{index + 1}" for index in range(len(first))]
-            lines.row += 1
-            yield dict(zip(columns, first, strict=True))
+    records: Iterator[list[str]], reader: _Reader, lines: TextLines, name: str, columns: list[str]
+) -> Numbered:
     width = len(columns)
     for record in records:
         lines.row += 1
         if len(record) != width:
             raise _wrong_width(name, lines.row, reader.line_num, len(record), width)
-        yield dict(zip(columns, record, strict=True))
+        yield lines.row, dict(zip(columns, record, strict=True))
 
 
 def _records(reader: _Reader, lines: TextLines, name: str) -> Iterator[list[str]]:
@@ -113,22 +115,17 @@ def _records(reader: _Reader, lines: TextLines, name: str) -> Iterator[list[str]
             yield record
 
 
-def _header(names: list[str], name: str) -> list[str]:
-    if len(names) > _MAX_COLUMNS:
-        msg = f'"{name}" has {len(names):,} columns; the limit is {_MAX_COLUMNS:,}'
-        raise FileRefused(msg, path=name, row=0)
-    seen: set[str] = set()
-    for index, column in enumerate(names):
-        if not column:
-            msg = f'"{name}": column {index + 1} has no name in the header'
-            hint = "name the columns yourself: header=[...] with skip=1"
-            raise FileRefused(msg, path=name, row=0, hint=hint)
-        if column in seen:
-            msg = f'"{name}": the header names the column "{column}" twice'
-            hint = "name the columns yourself: header=[...] with skip=1"
-            raise FileRefused(msg, path=name, row=0, hint=hint)
-        seen.add(column)
-    return names
+def _refuse_json(first: str, name: str) -> None:
+    """A file of JSON lines under the name of a CSV would be read as one odd header."""
+    if first.lstrip()[:1] not in ("{", "["):
+        return
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, dict | list) and value:
+        msg = f'"{name}" holds JSON, not CSV: its first line is a JSON value'
+        raise FileRefused(msg, path=name, row=0, hint='say format="jsonl"')
 
 
 def _wrong_width(name: str, row: int, line: int, found: int, wanted: int) -> FileRefused:

@@ -1,22 +1,22 @@
 """JSONL: one JSON value per line, streamed. Blank lines are no rows.
 
 A value that could not be stored later (NUL, half a surrogate pair, a number beyond 64 bits) is
-refused here, with its row, instead of in the middle of a fan-out.
+refused here, with its row, instead of in the middle of a fan-out; so is an object that names one
+key twice, of which most parsers would silently keep the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
 from typing import Any, BinaryIO
 
 from suimon.core import jsonsafe
 from suimon.errors import FileRefused, InvalidJson, PayloadTooLarge
+from suimon.read.checks import Numbered
 from suimon.read.text import TextLines
 
 
-def read_jsonl(
-    file: BinaryIO, name: str, *, encoding: str = "utf-8", skip: int = 0
-) -> Iterator[Any]:
+def read_jsonl(file: BinaryIO, name: str, *, encoding: str = "utf-8", skip: int = 0) -> Numbered:
     """The values of an open file. Raises FileRefused at the row that cannot be read."""
     lines = TextLines(file, name=name, encoding=encoding)
     found_any = False
@@ -26,13 +26,33 @@ def read_jsonl(
             continue
         try:
             value = jsonsafe.loads(line, what="row")
+            _refuse_double_keys(line, value)
         except (InvalidJson, PayloadTooLarge) as error:
             row = lines.row + 1
             said = f"{error.message}: {error.detail}" if error.detail else error.message
             msg = f'"{name}", row {row} (line {number}): {said}'
             raise FileRefused(msg, path=name, row=row, hint=error.hint) from None
         lines.row += 1
-        yield value
+        yield lines.row, value
     if not found_any:
         msg = f'"{name}" is empty: it has no rows'
         raise FileRefused(msg, path=name)
+
+
+def _refuse_double_keys(line: str, value: Any) -> None:
+    if ":" not in line or (isinstance(value, dict) and line.count(":") == len(value)):
+        return  # each key has a colon, and no colon is left for another one
+    try:
+        json.loads(line, object_pairs_hook=_unique)
+    except RecursionError:
+        msg = "the row is nested too deeply"
+        raise InvalidJson(msg) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for key, _ in pairs:
+        if key in seen:
+            msg = f'the row names the key "{key[:60]}" twice in one object'
+            raise InvalidJson(msg)
+        seen.add(key)

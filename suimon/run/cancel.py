@@ -39,6 +39,12 @@ def request(
     return Asked(len(found), len(ids) - len(found))
 
 
+def expire(conn: Connection) -> int:
+    """Ask every run whose deadline has passed to stop; at most 500 a call. Returns how many."""
+    overdue = [row[0] for row in conn.execute(SQL.overdue).fetchall()]
+    return request(conn, overdue, why="its deadline has passed").asked if overdue else 0
+
+
 def sweep(conn: Connection, *, passes: int = 10_000) -> int:
     """Go on with every cancel that is under way, until nothing more can be done without a worker.
 

@@ -71,19 +71,24 @@ with idle as materialized (
 ),
 done as (
   update suimon.runs r
-  set status = 'cancelled', finished_at = clock_timestamp(), wake_at = null, reason = null,
-      error = jsonb_build_object('type', 'Cancelled', 'message', %(why)s::text)
+  set status = case when r.deadline_at <= clock_timestamp() then 'timed_out' else 'cancelled' end::suimon.run_status,
+      finished_at = clock_timestamp(), wake_at = null, reason = null,
+      error = case when r.deadline_at <= clock_timestamp()
+                   then jsonb_build_object('type', 'DeadlinePassed', 'message', 'its deadline has passed')
+                   else jsonb_build_object('type', 'Cancelled', 'message', %(why)s::text) end
   from idle where r.id = idle.id and r.status in ('queued', 'waiting')
-  returning r.id, r.fanout_id, r.lane, r.pool
+  returning r.id, r.status, r.fanout_id, r.lane, r.pool
 ),
 tally as materialized (
-  select fanout_id, count(*) as n from done where fanout_id is not null group by fanout_id
+  select fanout_id, count(*) filter (where status = 'cancelled') as cancelled, count(*) filter (where status = 'timed_out') as timed_out
+  from done where fanout_id is not null group by fanout_id
 ),
 locked as materialized (
   select f.id from suimon.fanouts f where f.id in (select fanout_id from tally) order by f.id for no key update
 ),
 counted as (
-  update suimon.fanouts f set cancelled = f.cancelled + t.n from tally t join locked l on l.id = t.fanout_id where f.id = t.fanout_id
+  update suimon.fanouts f set cancelled = f.cancelled + t.cancelled, timed_out = f.timed_out + t.timed_out
+  from tally t join locked l on l.id = t.fanout_id where f.id = t.fanout_id
 )
 select id::text, fanout_id, lane, pool from done;
 
@@ -101,3 +106,9 @@ set status = 'waiting', reason = 'cancelling', worker_id = null
 where p.id = %(parent)s and p.status = 'running' and p.worker_id = %(worker)s and p.claim_no = %(claim_no)s
   and exists (select from suimon.fanouts f where f.parent_id = p.id and not suimon.is_complete(f))
 returning p.id::text;
+
+-- Unfinished runs whose deadline has passed: they are asked to stop, and end timed_out. At most 500 a call.
+-- name: overdue
+select r.id::text from suimon.runs r
+where r.deadline_at <= clock_timestamp() and r.status in ('queued', 'running', 'waiting') and not r.cancel_requested
+order by r.deadline_at limit 500;

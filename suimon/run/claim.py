@@ -58,6 +58,7 @@ class Claimed:
     cancel_requested: bool
     root_id: str
     input: str | None
+    deadline_in_s: float | None
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ got as (
   returning r.*
 )
 select id::text, claim_no, attempt, interruptions, graph_id, vertex, pipeline, fanout_id, item_key, lane, priority, rank,
-       alone, cancel_requested, root_id::text, input::text
+       alone, cancel_requested, root_id::text, input::text, extract(epoch from deadline_at - clock_timestamp())::float8
 from got order by priority, rank, id;
 
 -- name: inputs
@@ -119,6 +119,12 @@ select id::text, claim_no, cancel_requested from suimon.runs where status = 'run
 
 -- name: cancel_requests
 select id::text, claim_no from suimon.runs where status = 'running' and worker_id = %(worker)s and cancel_requested;
+
+-- The first try of a task with a deadline sets it; the later ones find it.
+-- name: set_deadline
+update suimon.runs r set deadline_at = coalesce(r.deadline_at, clock_timestamp() + make_interval(secs => %(deadline_s)s))
+where r.id = %(run)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
+returning extract(epoch from r.deadline_at - clock_timestamp())::float8;
 
 -- name: graphs
 select id, pipeline, body::text from suimon.graphs where id = any (%(ids)s::int[]);

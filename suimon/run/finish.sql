@@ -18,7 +18,8 @@ held as materialized (
 ),
 done as (
   update suimon.runs r
-  set status = d.status, output = d.output::jsonb, error = d.error::jsonb, duration_us = d.duration_us,
+  set status = case when d.status = 'cancelled' and r.deadline_at <= clock_timestamp() then 'timed_out' else d.status end,
+      output = d.output::jsonb, error = d.error::jsonb, duration_us = d.duration_us,
       worker_id = null, finished_at = clock_timestamp()
   from d
   where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'

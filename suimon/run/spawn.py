@@ -230,7 +230,8 @@ def chunk(
             return int(created[0]), now[0] != "open" or bool(now[1])
 
     created, stop = retrying(act)
-    if child.lane is not None and created:
+    if child.lane is not None:
+        # also for a chunk that is read again: who stored it may have died before it came to this
         lane.admit(conn, [child.lane])
     return created, stop
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from suimon.db.connect import Connection
+from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.run import finish
+from suimon.run import finish, spawn
 
 SQL = statements(__package__, "step.sql")
 
@@ -62,6 +62,20 @@ def send(conn: Connection, worker: int, steps: Sequence[Step]) -> Any:
         },
         prepare=True,
     )
+
+
+def skip(conn: Connection, *, holder: spawn.Holder, vertices: Sequence[str]) -> None:
+    """Record vertices whose condition is false; raises LostRunError."""
+
+    def act() -> None:
+        with transaction(conn):
+            spawn.fence(conn, holder)
+            conn.execute(
+                SQL.skip,
+                {"run": holder.run_id, "claim_no": holder.claim_no, "vertices": list(vertices)},
+            )
+
+    retrying(act)
 
 
 def send_logs(conn: Connection, worker: int, logs: Sequence[LogText]) -> None:

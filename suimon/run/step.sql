@@ -29,6 +29,11 @@ kept as (
 )
 select id::text, vertex from advanced;
 
+-- name: skip
+insert into suimon.steps (run_id, vertex, status, attempt, claim_no)
+select %(run)s, u.vertex, 'skipped', 0, %(claim_no)s from unnest(%(vertices)s::text[]) as u(vertex)
+on conflict (run_id, vertex) do nothing;
+
 -- name: of_runs
 select s.run_id::text, s.vertex, s.status, coalesce(s.output::text, p.body) as output, s.error::text
 from suimon.steps s

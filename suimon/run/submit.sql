@@ -26,6 +26,7 @@ keyed as (
 target as materialized (
   select p.*, suimon.head_of(p.pool, p.priority) as head,
          -- the pipeline's own word, else the strictest of its tasks
+         suimon.seconds_of(g.body ->> 'deadline') as deadline_s,
          coalesce((g.body ->> 'maxInterruptions')::smallint,
                   (select min((v.value -> 'config' ->> 'maxInterruptions')::smallint)
                    from json_each(g.body -> 'vertices') v where v.value ->> 'type' = 'TASK'), 3) as max_interruptions
@@ -42,9 +43,10 @@ flow as materialized (
 ),
 born as (
   insert into suimon.runs (id, root_id, rank, lane_rank, graph_id, lane_limit, priority, max_interruptions, admitted,
-                           pipeline, pool, lane, idempotency_key, input)
+                           deadline_at, pipeline, pool, lane, idempotency_key, input)
   select a.id, a.id, flow.last_rank + a.place, case when t.lane_limit is not null then nextval('suimon.lane_rank') end,
          t.graph_id, t.lane_limit, t.priority, t.max_interruptions, t.lane_limit is null,
+         clock_timestamp() + make_interval(secs => t.deadline_s),
          %(pipeline)s, t.pool, case when t.lane_limit is not null then 'pipeline:' || %(pipeline)s end, a.key, a.input::jsonb
   from asked a cross join target t cross join flow
   where a.key_hash is null or a.id in (select run_id from keyed)

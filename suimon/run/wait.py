@@ -18,7 +18,7 @@ from typing import Any, Final
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, RunNotFound
-from suimon.run import finish, wake
+from suimon.run import claim, finish, wake
 from suimon.run.spawn import Holder, LostRunError
 
 SQL = statements(__package__, "wait.sql")
@@ -123,6 +123,44 @@ def wait_for(
                 return Waited(over=True, value="{}")
             _park(conn, holder, "timer", in_s)
             return Waited(over=False, in_s=in_s)
+
+    return retrying(act)
+
+
+def open_deadline(
+    conn: Connection, holder: Holder, vertex: str | None, deadline_s: float
+) -> float:
+    """Seconds left of a task's deadline, which its first try begins; not positive: it has passed.
+
+    ``vertex`` is None for a run of one vertex, whose own row keeps it. Raises LostRunError.
+    """
+
+    def act() -> float:
+        with transaction(conn):
+            _fence(conn, holder)
+            if vertex is None:
+                row = conn.execute(
+                    claim.SQL.set_deadline,
+                    {
+                        "run": holder.run_id,
+                        "worker": holder.worker,
+                        "claim_no": holder.claim_no,
+                        "deadline_s": deadline_s,
+                    },
+                ).fetchone()
+                return float(row[0]) if row is not None else 0.0
+            opened = conn.execute(
+                SQL.open_step,
+                {
+                    "run": holder.run_id,
+                    "vertex": vertex,
+                    "claim_no": holder.claim_no,
+                    "until": None,
+                    "after_s": deadline_s,
+                },
+            ).fetchone()
+            assert opened is not None
+            return 0.0 if opened[0] else float(opened[1])
 
     return retrying(act)
 

@@ -19,7 +19,7 @@ import psycopg
 
 from suimon.core import clock
 from suimon.db.connect import Connection, retrying, transaction
-from suimon.run import claim, finish, lane, rescue, step, wake
+from suimon.run import claim, finish, lane, rescue, step, wait, wake
 from suimon.run.claim import Claimed
 from suimon.run.finish import Again, Ended, Settled
 from suimon.run.step import LogText, Step
@@ -51,6 +51,7 @@ class Batch:
     held_back: list[tuple[str, int, str]] = field(default_factory=list)
     lanes: set[str] = field(default_factory=set)
     fanouts: set[int] = field(default_factory=set)
+    later: list[tuple[str, int, float]] = field(default_factory=list)
     wake_from_idle: bool = False
     heads: dict[int, int] = field(default_factory=dict)
     want: Want | None = None
@@ -60,7 +61,7 @@ class Batch:
         """Nothing to write; only a claim, if that."""
         return not (
             self.ended or self.again or self.steps or self.interrupted or self.released
-            or self.logs or self.held_back
+            or self.logs or self.held_back or self.later
         )  # fmt: skip
 
 
@@ -70,6 +71,7 @@ class Outcome:
 
     ended: set[str] = field(default_factory=set)
     again: set[str] = field(default_factory=set)
+    later: set[str] = field(default_factory=set)
     steps: set[tuple[str, str]] = field(default_factory=set)
     claimed: list[Claimed] = field(default_factory=list)
     settled: Settled = field(default_factory=Settled)
@@ -150,6 +152,8 @@ def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
         yield _ended, finish.send(conn, batch.worker, batch.ended)
     if batch.again:
         yield _again, finish.send_again(conn, batch.worker, batch.worker_name, batch.again)
+    if batch.later:
+        yield _later, wait.send_later(conn, batch.worker, batch.later)
     if batch.interrupted:
         sent = rescue.send_interrupt(
             conn, batch.interrupted, worker=batch.worker, what="a slot", alone=batch.alone
@@ -188,6 +192,10 @@ def _ended(outcome: Outcome, cursor: Any) -> None:
 
 def _again(outcome: Outcome, cursor: Any) -> None:
     outcome.again = {row[0] for row in cursor.fetchall()}
+
+
+def _later(outcome: Outcome, cursor: Any) -> None:
+    outcome.later = {row[0] for row in cursor.fetchall()}
 
 
 def _steps(outcome: Outcome, cursor: Any) -> None:
@@ -235,6 +243,7 @@ def _in_halves(conn: Connection, batch: Batch, error: psycopg.Error) -> Outcome:
             interrupted=batch.interrupted if first else [],
             released=batch.released if first else [],
             held_back=batch.held_back if first else [],
+            later=batch.later if first else [],
             want=None if first else batch.want,
         )
         try:
@@ -243,6 +252,7 @@ def _in_halves(conn: Connection, batch: Batch, error: psycopg.Error) -> Outcome:
             part = _in_halves(conn, half, inner)
         total.ended |= part.ended
         total.again |= part.again
+        total.later |= part.later
         total.steps |= part.steps
         total.claimed += part.claimed
         total.pools |= part.pools

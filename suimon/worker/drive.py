@@ -45,6 +45,7 @@ class Drive:
     steps: dict[str, StepRecord] = field(default_factory=dict)
     fanouts: dict[str, FanoutState] = field(default_factory=dict)
     spawning: Spawning | None = None
+    is_parent: bool = False
 
     @property
     def graph(self) -> Mapping[str, Any]:
@@ -87,7 +88,9 @@ class Driver:
         if held.cancel:
             self.stop(held)
             return
-        action = drive.plan.next(drive.steps, run_input=drive.input, run=drive.run)
+        action: plan.NextAction = drive.plan.next(
+            drive.steps, run_input=drive.input, run=drive.run
+        )
         match action:
             case plan.Execute():
                 self._execute(held, action)
@@ -97,6 +100,14 @@ class Driver:
                 self._worker.spawner.begin(held, action)
             case plan.Merge():
                 self._merge(held, action)
+            case plan.Wait():
+                self._worker.waiter.wait(held, action)
+            case plan.Approve():
+                self._worker.waiter.approve(held, action)
+            case plan.Start():
+                self._worker.waiter.start(held, action)
+            case plan.Skip():
+                self._worker.waiter.skip(held, action)
             case plan.Finish(output):
                 text = jsonsafe.dumps(output, what="output")
                 self._end(held, "succeeded", text.decode(), "")
@@ -107,11 +118,15 @@ class Driver:
 
     def _execute(self, held: Held, action: plan.Execute) -> None:
         drive = _drive(held)
+        given = self._with_fanouts(drive, action)
+        if action.config.get("pool", self._worker.pool) != self._worker.pool:
+            self._worker.waiter.elsewhere(held, action, given)
+            return
         program = self._worker.programs.task(held.run.graph_id, action)
         held.program = program
         held.vertex = action.vertex
-        held.given = self._with_fanouts(drive, action)
-        self._worker.enqueue(held)
+        held.given = given
+        self._worker.waiter.begin(held, action.vertex)
 
     def _with_fanouts(self, drive: Drive, action: plan.Execute) -> dict[str, Any]:
         """Merge results among the inputs get their fan-out's number, for their streams."""
@@ -182,7 +197,8 @@ class Driver:
     def _end(self, held: Held, status: str, output: str, error: str) -> None:
         run = held.run
         ended = Ended(run.id, run.claim_no, status, output, error, 0, run.fanout_id, run.lane)
-        if not _drive(held).fanouts and not shape.of_kind(_drive(held).graph, shape.SPAWNER):
+        drive = _drive(held)
+        if not (drive.is_parent or drive.fanouts or shape.of_kind(drive.graph, shape.SPAWNER)):
             self._worker.outbox.end(ended)
             return
         graph = dict(_drive(held).graph)
@@ -231,7 +247,10 @@ class Driver:
             if isinstance(error, LostRunError):
                 # asked to stop, or not ours any more: then the fence makes nothing of it
                 held.cancel = True
-                self.stop(held)
+                if held.drive is None:
+                    self._worker.outbox.end_cancelled(held)
+                else:
+                    self.stop(held)
             elif isinstance(error, SuimonError) and refused is not None:
                 refused(error)
             else:

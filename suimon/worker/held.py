@@ -41,6 +41,7 @@ class Program:
     retries: int = 0
     backoff: backoff.Backoff = field(default_factory=lambda: backoff.parse(backoff.DEFAULT))
     timeout_s: float | None = None
+    deadline_s: float | None = None
     is_async: bool = False
     spawns: bool = False
     mean_s: float | None = None
@@ -66,6 +67,8 @@ def policy(config: dict[str, Any]) -> dict[str, Any]:
         found["backoff"] = backoff.parse(config["backoff"])
     if "timeout" in config:
         found["timeout_s"] = seconds(config["timeout"])
+    if "deadline" in config:
+        found["deadline_s"] = seconds(config["deadline"])
     return found
 
 
@@ -85,6 +88,7 @@ class Held:
     cancel: bool = False
     cancel_at: float | None = None  # when its slot was told
     failing: str | None = None  # why its slot is being killed: timed_out, cancelled, memory
+    deadline_at: float | None = None  # when all its tries must be over (monotonic)
     waited_since: float = 0.0  # when it was given to its slot
     gone: bool = False  # not ours any more; whatever its slot still says is dropped
     raw: RawLog | None = None

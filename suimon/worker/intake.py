@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from suimon.core import plan
+from suimon.core import clock, plan
 from suimon.core.plan import StepRecord
 from suimon.db.connect import Connection
 from suimon.run import claim, lane, spawn, step
@@ -138,6 +138,8 @@ class Intake:
 
     def _accept_one(self, held: Held, extras: Extras) -> None:
         run, programs = held.run, self._worker.programs
+        if run.deadline_in_s is not None:
+            held.deadline_at = clock.monotonic() + run.deadline_in_s
         missing = programs.missing(run.graph_id, run.vertex)
         if missing is not None:
             self._worker.outbox.hold_back(held, f"no_code:{missing}")
@@ -152,7 +154,7 @@ class Intake:
             shared = extras.shared.get(run.fanout_id)
             held.program = programs.child(run.graph_id, run.vertex, run.fanout_id, shared)
             held.given = (run.input or "null").encode()
-            self._worker.enqueue(held)
+            self._worker.waiter.begin(held, None)
         else:
             if run.fanout_id is not None and (shared := extras.shared.get(run.fanout_id)):
                 run.input = _merged(run.input or "null", shared)
@@ -172,7 +174,7 @@ class Intake:
             case plan.Execute():
                 held.program = self._worker.programs.task(run.graph_id, action)
                 held.given = action.inputs
-                self._worker.enqueue(held)
+                self._worker.waiter.begin(held, None)
             case plan.Fail(error, _, status):
                 self._worker.outbox.end_failed(held, status, error)
             case other:

@@ -29,6 +29,7 @@ class Outbox:
 
     ended: list[Ended] = field(default_factory=list)
     again: list[Again] = field(default_factory=list)
+    later: list[tuple[str, int, float]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     logs: list[LogText] = field(default_factory=list)
     interrupted: list[tuple[str, int | None]] = field(default_factory=list)
@@ -43,7 +44,7 @@ class Outbox:
     def urgent(self) -> int:
         """Records that somebody waits for; log text alone is not urgent."""
         return (
-            len(self.ended) + len(self.again) + len(self.steps) + len(self.interrupted)
+            len(self.ended) + len(self.later) + len(self.again) + len(self.steps) + len(self.interrupted)
             + len(self.released) + len(self.held_back)
         )  # fmt: skip
 
@@ -58,13 +59,14 @@ class Outbox:
         return Batch(
             worker, worker_name, self.ended, self.again, self.steps, self.logs, self.interrupted,
             rescue.ALONE_IN_SLOT, self.released, self.held_back, self.lanes, self.fanouts,
+            later=self.later,
         )  # fmt: skip
 
     def put_back(self, batch: Batch) -> None:
         """A batch was refused as a whole: its records come first again."""
         self.ended[:0], self.again[:0], self.steps[:0] = batch.ended, batch.again, batch.steps
         self.interrupted[:0], self.released[:0] = batch.interrupted, batch.released
-        self.held_back[:0] = batch.held_back
+        self.held_back[:0], self.later[:0] = batch.held_back, batch.later
         self.lanes |= batch.lanes
         self.fanouts |= batch.fanouts
 
@@ -90,6 +92,11 @@ class Outbox:
         """A try failed; another comes later."""
         self._touch(None, None)
         self.again.append(again)
+
+    def park_later(self, held: Held, delay_s: float) -> None:
+        """A task asked to be called again later: no failure, no try spent."""
+        self._touch(None, None)
+        self.later.append((*held.fence, delay_s))
 
     def step(self, step: Step) -> None:
         """A vertex has ended."""

@@ -23,7 +23,8 @@ MAX_PROGRAMS: Final = 2000
 class Programs:
     """The graphs and programs of one worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, pool: str) -> None:
+        self.pool = pool
         self.graphs: dict[int, dict[str, Any]] = {}
         self.tasks: dict[str, dict[str, Any]] = {}
         #: Numbers that slots may forget; a number is never used again.
@@ -52,7 +53,11 @@ class Programs:
         return self._plans[graph_id]
 
     def is_single(self, graph_id: int) -> bool:
-        return shape.is_single(self.graphs[graph_id])
+        graph = self.graphs[graph_id]
+        if not shape.is_single(graph):
+            return False
+        (vertex,) = shape.vertices(graph).values()
+        return bool((vertex.get("config") or {}).get("pool", self.pool) == self.pool)
 
     def missing(self, graph_id: int, vertex: str | None) -> str | None:
         """The first function that this run may need and this worker's code has not."""
@@ -87,7 +92,7 @@ class Programs:
                 number,
                 vertex,
                 config,
-                item=True,
+                item=shape.kind(graph, vertex) == shape.SPAWNER,
                 shared=given,
                 specials=planning.specials(graph, vertex),
             )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("suimon.worker")
 
 #: Failures that another try cannot mend.
-FINAL_KINDS: Final = frozenset({"fatal", "input", "too_large", "items", "invalid"})
+FINAL_KINDS: Final = frozenset({"deadline", "fatal", "input", "too_large", "items", "invalid"})
 
 
 class Results:
@@ -122,13 +122,18 @@ class Results:
         if held.cancel or (kind == "cancelled" and held.cancel_at is not None):
             self._cancelled(held)
             return
-        how = "timed_out" if kind == "timeout" else "failed"
+        if kind == "later":
+            self._worker.outbox.park_later(held, self._before_deadline(held, error["delay_s"]))
+            return
+        how = "timed_out" if kind in ("timeout", "deadline") else "failed"
         if program.spawns:
             self._worker.spawner.list_failed(held, how, error)
             return
         failures = max(1, held.attempt - held.interruptions)
         if kind not in FINAL_KINDS and failures <= program.retries:
-            delay_s = backoff.delay(program.backoff, failures, self._rng)
+            delay_s = self._before_deadline(
+                held, backoff.delay(program.backoff, failures, self._rng)
+            )
             text = orjson.dumps(error).decode()
             run = held.run
             self._worker.outbox.try_again(
@@ -144,6 +149,12 @@ class Results:
         self._worker.outbox.end(
             Ended(run.id, run.claim_no, how, "", text, took_us, run.fanout_id, run.lane)
         )
+
+    def _before_deadline(self, held: Held, delay_s: float) -> float:
+        """A wait ends at the deadline at the latest; the run then ends timed_out."""
+        if held.deadline_at is None:
+            return delay_s
+        return max(0.0, min(delay_s, held.deadline_at - clock.monotonic()))
 
     def _cancelled(self, held: Held) -> None:
         if held.drive is not None:

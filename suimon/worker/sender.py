@@ -138,7 +138,9 @@ class Sender:
         for ended in batch.ended:
             self._left(ended.id, ended.claim_no)
         for again in batch.again:
-            self._parked(again, outcome)
+            self._parked(again.id, again.claim_no, again.delay_s, ok=again.id in outcome.again)
+        for run_id, claim_no, delay_s in batch.later:
+            self._parked(run_id, claim_no, delay_s, ok=run_id in outcome.later)
         for left in (*batch.interrupted, *batch.released, *(h[:2] for h in batch.held_back)):
             self._left(left[0], left[1] or 0)
         for step in batch.steps:
@@ -162,12 +164,12 @@ class Sender:
         if held is not None and held.run.claim_no == claim_no:
             self._worker.drop(held)
 
-    def _parked(self, again: Again, outcome: Outcome) -> None:
-        held = self._worker.held.get(again.id)
-        if held is None or held.run.claim_no != again.claim_no:
+    def _parked(self, run_id: str, claim_no: int, delay_s: float, *, ok: bool) -> None:
+        held = self._worker.held.get(run_id)
+        if held is None or held.run.claim_no != claim_no:
             return
-        if again.id in outcome.again:
-            self._worker.upkeep.arm(again.delay_s)
+        if ok:
+            self._worker.upkeep.arm(delay_s)
             self._worker.drop(held)
         else:
             held.cancel = True  # asked to stop meanwhile, or lost: a fenced end decides

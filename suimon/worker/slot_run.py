@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from suimon import errors
-from suimon.context import Child, Context, Counts, MergeResult, Row, Rows, Which
+from suimon.context import Child, Context, Counts, Later, MergeResult, Row, Rows, Which
 from suimon.core import clock, jsonsafe
 from suimon.worker import slot_code, wire
 from suimon.worker.slot_logs import RunLog, printable
@@ -272,6 +272,8 @@ def describe(run: Run, error: BaseException, *, binding: bool = False) -> dict[s
             for name, value in error.to_json().items()
             if name not in ("type", "message") and value is not None
         }
+    if isinstance(error, Later):
+        body["delay_s"] = error.delay_seconds
     trace = _traceback(error) if kind in ("error", "fatal") else ""
     if trace:
         body["traceback"] = trace
@@ -281,6 +283,8 @@ def describe(run: Run, error: BaseException, *, binding: bool = False) -> dict[s
 def kind_of(run: Run, error: BaseException, *, binding: bool = False) -> str:
     if isinstance(error, errors.Cancelled | asyncio.CancelledError) and run.cancelled:
         return "cancelled"
+    if isinstance(error, Later):
+        return "later"
     if isinstance(error, errors.Fatal):
         return "fatal"
     if isinstance(error, errors.PayloadTooLarge):

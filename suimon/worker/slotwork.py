@@ -271,6 +271,9 @@ class Slots:
         ):
             held.failing = "cancelled"
             self.kill(slot, f"run {held.run.id} did not stop when asked")
+        elif held.deadline_at is not None and now > held.deadline_at:
+            held.failing = "deadline"
+            self.kill(slot, f"the deadline of run {held.run.id} has passed")
         elif program.timeout_s is not None:
             grace_s = ASYNC_GRACE_SECONDS if program.is_async else 0.0
             since = held.waited_since if program.is_async else slot.moved_at
@@ -302,6 +305,8 @@ class Slots:
                 assert first.program is not None
                 if first.program.timeout_s is not None:
                     soonest = min(soonest, slot.moved_at + first.program.timeout_s - now)
+                if first.deadline_at is not None:
+                    soonest = min(soonest, first.deadline_at - now)
                 if len(slot.given) > 1 and not slot.asked_back:
                     soonest = min(soonest, slot.moved_at + RECALL_SECONDS - now)
                 if first.cancel_at is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -22,6 +22,7 @@ from suimon.core import jsonsafe, plan, shape
 from suimon.db.connect import Connection
 from suimon.errors import SuimonError
 from suimon.run import lane, merge, spawn, submit
+from suimon.run.claim import Claimed
 from suimon.run.finish import Settled
 from suimon.run.spawn import Child, Fanout, Holder, LostRunError, Policy
 from suimon.worker import wire
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from suimon.worker.drive import Drive
     from suimon.worker.held import Held
     from suimon.worker.worker import Worker
+
+
+#: Deaths of workers or slots that a child survives, unless its task says otherwise.
+INTERRUPTIONS: Final = 3
 
 
 @dataclass(slots=True)
@@ -200,24 +205,40 @@ def _open(
         limit=limit if own else None,
         shared=shared,
     )
-    interruptions = int(config.get("maxInterruptions", 3))
+    interruptions = int(config.get("maxInterruptions", INTERRUPTIONS))
     if "task" in config:
         child = Child(
             run.pipeline, run.graph_id, action.vertex, config.get("pool", pool), run.priority,
             interruptions, fanout.lane, limit if own else None, own_lane=own,
         )  # fmt: skip
         return fanout, child
-    target = submit.target(conn, config["pipeline"])
-    child_lane, lane_limit = fanout.lane, limit if own else None
-    if target.lane_limit is not None:
-        child_lane = spawn.sub_lane(conn, run.id, lane.pipeline_lane(config["pipeline"]))
-        lane_limit = target.lane_limit if "/" not in child_lane else 1
-        lane.make_rows(conn, [(child_lane, lane_limit, None)])
-    child = Child(
-        config["pipeline"], target.graph_id, None, config.get("pool", target.pool), run.priority,
-        interruptions, child_lane, lane_limit, own_lane=child_lane == fanout.lane,
+    child = child_of_pipeline(
+        conn, run, config["pipeline"], pool=config.get("pool"), fanout_lane=fanout.lane,
+        limit=limit if own else None,
     )  # fmt: skip
     return fanout, child
+
+
+def child_of_pipeline(
+    conn: Connection,
+    run: Claimed,
+    pipeline: str,
+    *,
+    pool: str | None,
+    fanout_lane: str | None,
+    limit: int | None,
+) -> Child:
+    """A pipeline as target: its current graph, and its own lane if it has a limit."""
+    target = submit.target(conn, pipeline)
+    child_lane, lane_limit = fanout_lane, limit
+    if target.lane_limit is not None:
+        child_lane = spawn.sub_lane(conn, run.id, lane.pipeline_lane(pipeline))
+        lane_limit = target.lane_limit if "/" not in child_lane else 1
+        lane.make_rows(conn, [(child_lane, lane_limit, None)])
+    return Child(
+        pipeline, target.graph_id, None, pool or target.pool, run.priority, INTERRUPTIONS,
+        child_lane, lane_limit, own_lane=child_lane is not None and child_lane == fanout_lane,
+    )  # fmt: skip
 
 
 def _policy(config: Mapping[str, Any]) -> Policy:

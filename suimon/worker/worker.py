@@ -41,6 +41,7 @@ from suimon.worker.sender import Sender
 from suimon.worker.spawning import Spawner
 from suimon.worker.stops import Stops
 from suimon.worker.upkeep import Upkeep
+from suimon.worker.waiting import Waiter, deadline_passed
 
 log = logging.getLogger("suimon.worker")
 
@@ -80,7 +81,7 @@ class Worker:
         self.waiting: deque[Held] = deque()
         self.solitary: set[int] = set()
         self.outbox = Outbox()
-        self.programs = Programs()
+        self.programs = Programs(options.pool)
         self.leaving = False
         self.exit_code = 0
         self._numbers = itertools.count(1)
@@ -96,6 +97,7 @@ class Worker:
         self.results = results.Results(self)
         self.driver = Driver(self)
         self.spawner = Spawner(self)
+        self.waiter = Waiter(self)
         self.joining = Joining(self)
         self.intake = intake.Intake(self)
         self.sender = Sender(self)
@@ -298,6 +300,8 @@ class Worker:
             elif held.cancel or held.failing == "cancelled":
                 held.cancel = True
                 self.results.failed_try(held, 0, {"kind": "cancelled"})
+            elif held.failing == "deadline":
+                self.results.failed_try(held, 0, deadline_passed())
             elif held.failing is not None:
                 self.results.failed_try(
                     held, 0, {"type": "MemoryLimit", "message": held.failing, "kind": "error"}

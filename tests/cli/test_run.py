@@ -73,7 +73,7 @@ def test_a_cancelled_run_has_its_own_code(cli: Cli, worker: StartWorker, tmp_pat
     worker("--slots", "1")
     given = f'{{"folder": "{tmp_path}"}}'
     with cli.started("run", "gate", "--input", given, "--wait", "--idempotency-key", "g") as one:
-        wait_until(lambda: (tmp_path / "begun").exists(), 30, "begun")
+        wait_until((tmp_path / "begun").exists, 30, "begun")
         run = cli("run", "gate", "--input", given, "--idempotency-key", "g", "--json").json["id"]
         assert cli("runs", "cancel", run).code == 0
         assert one.wait(30) == 9

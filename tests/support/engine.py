@@ -31,7 +31,7 @@ from suimon.db.connect import Connection, connect
 from suimon.run import cancel, doors, retry, submit
 from suimon.worker import processes
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 40.0
 HEARTBEAT_SECONDS = 0.2
 TERMINAL = ("succeeded", "failed", "timed_out", "cancelled")
 MAIN = Path(__file__).with_name("worker_main.py")

@@ -1,0 +1,88 @@
+"""What starts runs by itself, as Python writes it: `p.on(File("inbox/*.csv", settle="5s"))`.
+
+Each class is one type of trigger and holds what the graph stores of it. They are judged where they
+are given to a pipeline, with all other mistakes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Trigger:
+    """The base of all of them; not made by itself."""
+
+    def __init__(self, kind: str, **fields: Any) -> None:
+        given = {name: value for name, value in fields.items() if value is not None}
+        self.fields: dict[str, Any] = {"type": kind, **given}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.fields}>"
+
+
+class File(Trigger):
+    """A file that arrives: one run per version of it.
+
+    Input: `path`, `folder`, `name`, `size`, `mtime`, `event_id`. `path` is a pattern, relative to
+    the folder of the pipelines; `settle` is how long a file must have been left alone.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        settle: str | None = None,
+        order: str | None = None,
+        mode: str | None = None,
+    ) -> None:
+        super().__init__("FILE", path=path, settle=settle, order=order, mode=mode)
+
+
+class Cron(Trigger):
+    """An instant of the calendar. Input: `scheduled_at`, `previous_at`, `folded`.
+
+    `gap` and `fold` say what holds where a clock is put forward or back, `catch_up` what becomes of
+    the instants that passed while nothing ran.
+    """
+
+    def __init__(
+        self,
+        cron: str,
+        *,
+        tz: str = "UTC",
+        gap: str | None = None,
+        fold: str | None = None,
+        catch_up: str | None = None,
+    ) -> None:
+        super().__init__("CRON", cron=cron, tz=tz, gap=gap, fold=fold, catchUp=catch_up)
+
+
+class Every(Trigger):
+    """A fixed rhythm, counted from `anchor`. Input: `scheduled_at`, `previous_at`, `folded`."""
+
+    def __init__(self, every: str, *, anchor: str | None = None) -> None:
+        super().__init__("EVERY", every=every, anchor=anchor)
+
+
+class Webhook(Trigger):
+    """A call from outside. Input: `headers`, `body`, `delivery_id`, `received_at`.
+
+    `secret` names where the signing secret lies: "env:NAME", "file:/path" or "secret:name".
+    """
+
+    def __init__(
+        self,
+        slug: str,
+        *,
+        preset: str | None = None,
+        secret: str | None = None,
+        key_header: str | None = None,
+    ) -> None:
+        super().__init__("WEBHOOK", slug=slug, preset=preset, secret=secret, keyHeader=key_header)
+
+
+class Event(Trigger):
+    """Something that was emitted. Input: `type`, `payload`, `event_id`, `occurred_at`."""
+
+    def __init__(self, event: str) -> None:
+        super().__init__("EVENT", event=event)

@@ -1,0 +1,247 @@
+"""Vertices that wait, and children of one's own: timers, signals, approvals, another pipeline's run.
+
+Nothing here holds a slot. A wait parks the run as a row; a START (or a task of another pool) is a fan-out of
+one child, with the same ids, fences and wake-ups as any other, whose end is the step's result.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from suimon.core import clock, jsonsafe, plan
+from suimon.core.durations import seconds
+from suimon.db.connect import Connection
+from suimon.run import spawn, step, submit, wait
+from suimon.run.spawn import Child, FanoutState, Holder, LostRunError, Policy
+from suimon.worker.spawning import child_of_pipeline
+
+if TYPE_CHECKING:
+    from suimon.worker.held import Held
+    from suimon.worker.worker import Worker
+
+#: (status, output JSON, error) of the one child, or None while it is not over.
+One = tuple[str, bytes | None, Mapping[str, Any] | None] | None
+
+
+def deadline_passed() -> dict[str, Any]:
+    """The error of a run or step whose deadline has passed."""
+    return {"type": "DeadlinePassed", "message": "its deadline has passed", "kind": "deadline"}
+
+
+class Waiter:
+    """Carries out the waiting vertices among the runs of one worker."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def wait(self, held: Held, action: plan.Wait) -> None:
+        """A timer, an instant or a signal: over by now, or parked."""
+        work = functools.partial(
+            wait.wait_for,
+            holder=self._worker.holder(held),
+            vertex=action.vertex,
+            after_s=action.timer_s if action.timer_s is not None else action.timeout_s,
+            until=action.until,
+            signal=action.signal,
+        )
+
+        def answered(found: wait.Waited) -> None:
+            if not found.over:
+                self._parked(held, found.in_s)
+            elif found.timed_out:
+                text = f'the signal "{action.signal}" did not come within {action.timeout_s:g} s'
+                error = {"type": "SignalTimedOut", "message": text}
+                self._done(held, action.vertex, "timed_out", None, error)
+            else:
+                self._done(held, action.vertex, "succeeded", found.value.encode(), None)
+
+        self._worker.driver.ask(held, work, answered)
+
+    def approve(self, held: Held, action: plan.Approve) -> None:
+        """Ask people: decided by now, or parked."""
+        config = action.config
+        expires = config.get("expires")
+        work = functools.partial(
+            wait.ask,
+            holder=self._worker.holder(held),
+            vertex=action.vertex,
+            pipeline=held.run.pipeline,
+            show=jsonsafe.dumps(action.show, what="show"),
+            required=action.required,
+            title=config.get("title"),
+            role=config.get("role"),
+            quorum=int(config.get("quorum", 1)),
+            expires_s=seconds(expires) if expires is not None else None,
+        )
+
+        def answered(found: wait.Decision | float | None) -> None:
+            if not isinstance(found, wait.Decision):
+                self._parked(held, found)
+                return
+            output = found.to_json()
+            if output["approved"] or config.get("onReject", "fail") == "continue":
+                self._done(held, action.vertex, "succeeded", orjson.dumps(output), None)
+                return
+            text = f'"{action.vertex}" was {found.decision} by {found.by}'
+            error = {"type": "NotApproved", "message": text, **output}
+            self._done(held, action.vertex, "failed", None, error)
+
+        self._worker.driver.ask(held, work, answered)
+
+    def start(self, held: Held, action: plan.Start) -> None:
+        """One run of another pipeline; awaited, or only noted."""
+        text = jsonsafe.dumps(action.input, what="input").decode()
+        if not action.wait:
+            self._submit(held, action, text)
+            return
+
+        def child(conn: Connection) -> Child:
+            return child_of_pipeline(
+                conn, held.run, action.pipeline, pool=action.config.get("pool"), fanout_lane=None, limit=None
+            )
+
+        self._one(held, action.vertex, text, child)
+
+    def elsewhere(self, held: Held, action: plan.Execute, given: Mapping[str, Any]) -> None:
+        """A task whose pool is not the run's: it is executed as a child run there."""
+        run = held.run
+        text = jsonsafe.dumps(dict(given), what="inputs").decode()
+        interruptions = int(action.config.get("maxInterruptions", 3))
+
+        def child(_: Connection) -> Child:
+            return Child(
+                run.pipeline, run.graph_id, action.vertex, action.config["pool"], run.priority,
+                interruptions, None, None, own_lane=False,
+            )  # fmt: skip
+
+        self._one(held, action.vertex, text, child)
+
+    def begin(self, held: Held, vertex: str | None) -> None:
+        """A task is ready: to a slot, once its deadline (if it has one) has begun.
+
+        ``vertex`` is None for a run of one vertex.
+        """
+        program = held.program
+        assert program is not None
+        if program.deadline_s is None:
+            self._worker.enqueue(held)
+            return
+        work = functools.partial(
+            wait.open_deadline,
+            holder=self._worker.holder(held),
+            vertex=vertex,
+            deadline_s=program.deadline_s,
+        )
+
+        def opened(left_s: float) -> None:
+            held.deadline_at = clock.monotonic() + left_s
+            if left_s > 0:
+                self._worker.enqueue(held)
+            else:
+                self._worker.results.failed_try(held, 0, deadline_passed())
+
+        self._worker.driver.ask(held, work, opened)
+
+    def skip(self, held: Held, action: plan.Skip) -> None:
+        """Conditions that are false: recorded all at once, and the run goes on."""
+        work = functools.partial(
+            step.skip, holder=self._worker.holder(held), vertices=action.vertices
+        )
+
+        def recorded(_: None) -> None:
+            assert held.drive is not None
+            for vertex in action.vertices:
+                held.drive.steps[vertex] = plan.StepRecord("skipped")
+            self._worker.driver.advance(held)
+
+        self._worker.driver.ask(held, work, recorded)
+
+    # ------------------------------------------------------------------ one child
+
+    def _one(self, held: Held, vertex: str, text: str, child: Any) -> None:
+        work = functools.partial(
+            _one_child, holder=self._worker.holder(held), vertex=vertex, text=text,
+            root_id=held.run.root_id, child=child,
+        )  # fmt: skip
+
+        def answered(found: One) -> None:
+            if held.drive is not None:
+                held.drive.is_parent = True
+            if found is None:
+                self._parked(held, None)
+                return
+            status, output, error = found
+            self._done(held, vertex, status, output, error)
+
+        self._worker.driver.ask(held, work, answered)
+
+    def _submit(self, held: Held, action: plan.Start, text: str) -> None:
+        key = f"start:{held.run.id}:{action.vertex}"
+        work = functools.partial(
+            submit.submit,
+            pipeline=action.pipeline,
+            requests=[submit.Request(text.encode(), key)],
+        )
+
+        def submitted(answers: list[submit.Submitted]) -> None:
+            output = orjson.dumps({"run_id": answers[0].id})
+            self._done(held, action.vertex, "succeeded", output, None)
+
+        self._worker.driver.ask(
+            held,
+            work,
+            submitted,
+            lambda error: self._done(held, action.vertex, "failed", None, error.to_json()),
+        )
+
+    def _parked(self, held: Held, in_s: float | None) -> None:
+        self._worker.drop(held)  # it waits as a row; nobody holds it
+        if in_s is not None:
+            self._worker.upkeep.arm(in_s)
+
+    def _done(
+        self,
+        held: Held,
+        vertex: str,
+        status: str,
+        output: bytes | None,
+        error: Mapping[str, Any] | None,
+    ) -> None:
+        self._worker.driver.step_done(held, vertex, status, 0, output, error)
+
+
+def _one_child(
+    conn: Connection, *, holder: Holder, vertex: str, text: str, root_id: str, child: Any
+) -> One:
+    """Make the child if it is not there, then look: its end, or None after parking the parent."""
+    fanout = spawn.open_fanout(
+        conn, holder, vertex=vertex, base=submit.fanout_base(), policy=Policy(), limit=None, shared=None
+    )
+    if fanout.expected is None:
+        print_ = jsonsafe.content_hash(text.encode())
+        spawn.chunk(
+            conn, holder, fanout, child(conn), root_id=root_id, first=0, n=1,
+            hashes="{" + str(print_) + "}", keys=None, items=text,
+        )  # fmt: skip
+        spawn.seal(conn, holder, fanout, n=1, keyed=False)
+    for _ in range(100):  # it ended between the look and the park: look again
+        state = next(f for f in spawn.of_parents(conn, [holder.run_id]) if f.vertex == vertex)
+        if state.complete:
+            return _end_of(conn, state)
+        parked, _ = spawn.park(conn, holder, [state.id], grace_s=0.0)
+        if parked:
+            return None
+    raise LostRunError(holder.run_id)
+
+
+def _end_of(conn: Connection, fanout: FanoutState) -> One:
+    if fanout.succeeded:
+        _, _, _, value, _, _ = spawn.page(conn, fanout.id, fanout.base, "succeeded", -1, 1)[0]
+        return "succeeded", (value or "null").encode(), None
+    _, _, state, _, error, run_id = spawn.page(conn, fanout.id, fanout.base, "failed", -1, 1)[0]
+    found = orjson.loads(error) if error else {"type": "ChildEnded", "message": f"the child {state}"}
+    return ("timed_out" if state == "timed_out" else "failed"), None, {**found, "run_id": run_id}
