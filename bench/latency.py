@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.meter import Figure, spread
 from bench.place import SQL, Place, WrongResultError
-from suimon.db.connect import connect
-from suimon.run import doors
+from suimon.client import Client
 
 if TYPE_CHECKING:
     from bench.scenarios import Size
@@ -64,10 +63,10 @@ def mixture(place: Place, size: Size) -> list[Figure]:
 
 
 def _trickle(url: str, sent: dict[str, int], ending: threading.Event) -> None:
-    with connect(url, name="bench-trickle") as conn:
+    with Client(url) as client:
         while not ending.is_set() and len(sent) < MIXED_MOST:
             before = _now()
-            sent[doors.start(conn, "clock", {"n": len(sent)}).id] = before
+            sent[client.submit("clock", {"n": len(sent)}).id] = before
             ending.wait(MIXED_GAP_SECONDS)
 
 

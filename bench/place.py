@@ -27,11 +27,12 @@ from psycopg.conninfo import make_conninfo
 
 from bench.meter import Cost, Figure, Memory
 from suimon.cli.deploy import definitions
+from suimon.client import Client
 from suimon.db import migrate
 from suimon.db.connect import Connection, connect
 from suimon.db.embedded import EmbeddedServer
 from suimon.db.statements import statements
-from suimon.run import deploy, doors
+from suimon.run import deploy
 
 SQL = statements(__package__, "queries.sql")
 CODE = Path(__file__).with_name("code")
@@ -85,6 +86,7 @@ class Place:
     def __init__(self, url: str, folder: Path, server_log: Path | None) -> None:
         self.url, self.folder, self.server_log = url, folder, server_log
         self.conn: Connection = connect(url, name="bench", patience_seconds=10)
+        self.client = Client(url)
         migrate.migrate(self.conn)
         deploy.deploy(self.conn, definitions(str(CODE)))
         self.worker: Worker | None = None
@@ -129,6 +131,7 @@ class Place:
     def close(self) -> None:
         if self.worker is not None:
             self.worker.stop()
+        self.client.close()
         self.conn.close()
 
     # ------------------------------------------------------------------ questions
@@ -148,14 +151,14 @@ class Place:
     # ------------------------------------------------------------------ runs
 
     def submit(self, pipeline: str, value: dict[str, Any]) -> str:
-        return doors.start(self.conn, pipeline, value).id
+        return self.client.submit(pipeline, value).id
 
     def submit_many(self, pipeline: str, count: int, *, call: int = 10_000) -> list[str]:
         """Numbers 0 to `count` as inputs, so many a call."""
         ids: list[str] = []
         for first in range(0, count, call):
             values = [{"n": n} for n in range(first, min(first + call, count))]
-            ids += [one.id for one in doors.start_many(self.conn, pipeline, values)]
+            ids += [one.id for one in self.client.submit_many(pipeline, values)]
         return ids
 
     def follow(self, run: str, total: int, each: Callable[[], None] = lambda: None) -> float:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.meter import Figure, spread
 from bench.place import Place, rate
-from suimon.db.connect import connect
-from suimon.run import doors
+from suimon.client import Client
 
 if TYPE_CHECKING:
     from bench.scenarios import Size
@@ -39,10 +38,10 @@ def measure(place: Place, size: Size) -> list[Figure]:
 def one_client(url: str, begin: float, end: float) -> list[float]:
     """Submit one run after the other between two instants; milliseconds of each call."""
     taken: list[float] = []
-    with connect(url, name="bench-client") as conn:
-        doors.start(conn, "single", {"n": 0})
+    with Client(url) as client:
+        client.submit("single", {"n": 0})
         time.sleep(max(0.0, begin - time.monotonic()))
         while (before := time.monotonic()) < end:
-            doors.start(conn, "single", {"n": len(taken)})
+            client.submit("single", {"n": len(taken)})
             taken.append((time.monotonic() - before) * 1000)
     return taken

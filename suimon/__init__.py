@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         InputRefused,
         InvalidJson,
         ItemsChanged,
+        Later,
         LoadFailed,
         MergeFailed,
         PayloadTooLarge,
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
         SuimonError,
         UnknownPipeline,
     )
-    from suimon.pipeline import Pipeline, pipeline
+    from suimon.pipeline import Limit, Pipeline, pipeline
     from suimon.task import task
+    from suimon.trigger_types import Cron, Event, Every, File, Webhook
 
 __all__ = [
     "AsyncClient",
@@ -45,15 +47,21 @@ __all__ = [
     "Client",
     "Conflict",
     "Context",
+    "Cron",
     "DatabaseUnavailable",
     "DefinitionError",
     "DuplicateKeys",
+    "Event",
+    "Every",
     "Fatal",
+    "File",
     "FileChanged",
     "FileRefused",
     "InputRefused",
     "InvalidJson",
     "ItemsChanged",
+    "Later",
+    "Limit",
     "LoadFailed",
     "MergeFailed",
     "MergeResult",
@@ -65,6 +73,7 @@ __all__ = [
     "SchemaMismatch",
     "SuimonError",
     "UnknownPipeline",
+    "Webhook",
     "pipeline",
     "task",
 ]
@@ -74,9 +83,15 @@ _HOMES: Final = {
     "AsyncClient": "suimon.client",
     "Client": "suimon.client",
     "Context": "suimon.context",
+    "Cron": "suimon.trigger_types",
+    "Event": "suimon.trigger_types",
+    "Every": "suimon.trigger_types",
+    "File": "suimon.trigger_types",
+    "Limit": "suimon.pipeline",
     "MergeResult": "suimon.context",
     "Pipeline": "suimon.pipeline",
     "Rows": "suimon.context",
+    "Webhook": "suimon.trigger_types",
     "pipeline": "suimon.pipeline",
     "task": "suimon.task",
 }

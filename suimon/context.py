@@ -11,12 +11,17 @@ and never hold more than one. In tests of your own, call a task as the plain fun
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+import orjson
+
+from suimon.artifact import Artifact
+from suimon.core import jsonsafe
 from suimon.core.durations import seconds
 
 PAGE_ROWS = 500
@@ -52,6 +57,13 @@ class Host(Protocol):
     def log(self, text: str) -> None: ...
 
     def progress(self, done: int, total: int) -> None: ...
+
+    @property
+    def is_async(self) -> bool: ...
+
+    def ask(self, body: dict[str, Any]) -> Any: ...
+
+    async def ask_async(self, body: dict[str, Any]) -> Any: ...
 
 
 class Log:
@@ -135,9 +147,58 @@ class Context:
         """Say how far it is. Call it as often as you like; it is passed on twice a second."""
         self._host.progress(int(done), int(total))
 
+    def checkpoint(self, name: str, function: Callable[[], Any]) -> Any:
+        """Do a part of a long task once: a later try of this vertex gets what it returned before.
+
+        Returns only after the result is stored, as JSON sees it. In an `async def` task it is
+        awaited, and `function` may be async too. Not prevented: a crash between the part's effect
+        and its record; pass `idempotency_key` on there as well.
+        """
+        if self._host.is_async:
+            return self._checkpoint_async(name, function)
+        found = self._host.ask({"op": "checkpoint_get", "name": name})
+        if found["found"]:
+            return found["value"]
+        text = jsonsafe.dumps(function(), what=f'checkpoint "{name}"')
+        value = orjson.loads(text)
+        self._host.ask({"op": "checkpoint_put", "name": name, "value": value})
+        return value
+
+    async def _checkpoint_async(self, name: str, function: Callable[[], Any]) -> Any:
+        found = await self._host.ask_async({"op": "checkpoint_get", "name": name})
+        if found["found"]:
+            return found["value"]
+        made = function()
+        if inspect.isawaitable(made):
+            made = await made
+        value = orjson.loads(jsonsafe.dumps(made, what=f'checkpoint "{name}"'))
+        await self._host.ask_async({"op": "checkpoint_put", "name": name, "value": value})
+        return value
+
+    def artifact(self, name: str, *, binary: bool = False) -> Artifact:
+        """A file of this run: `with ctx.artifact("report.csv") as f: f.write(...)`, then `f.ref`.
+
+        It is published when this vertex ends well; of a try that fails nothing is seen. At most
+        256 MiB.
+        """
+        return Artifact(self._host, name, run_id=self.run_id, vertex=self.vertex, binary=binary)
+
 
 class _PlainHost:
     cancelled = False
+    is_async = False
+
+    def __init__(self) -> None:
+        self._checkpoints: dict[str, Any] = {}
+
+    def ask(self, body: dict[str, Any]) -> Any:
+        if body["op"] == "checkpoint_put":
+            self._checkpoints[body["name"]] = body["value"]
+        known = body["name"] in self._checkpoints
+        return {"found": known, "value": self._checkpoints.get(body["name"])}
+
+    async def ask_async(self, body: dict[str, Any]) -> Any:
+        return self.ask(body)
 
     def log(self, text: str) -> None:
         sys.stderr.write(text)

@@ -35,6 +35,7 @@ from suimon.graph_fields import (
     MAX_TEXT_BYTES,
     PIPELINE_DEFAULTS,
 )
+from suimon.graph_triggers import DEFAULTS as TRIGGER_DEFAULTS
 
 __all__ = [
     "APPROVAL",
@@ -94,7 +95,18 @@ def normalise(raw: Mapping[str, Any]) -> Graph:
     graph["vertices"] = {name: _vertex(vertex) for name, vertex in raw["vertices"].items()}
     if "output" in graph:
         graph["output"] = _value(graph["output"])
+    if "triggers" in graph:
+        graph["triggers"] = [_trigger(trigger) for trigger in graph["triggers"]]
     return graph
+
+
+def _trigger(raw: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = TRIGGER_DEFAULTS.get(raw["type"], {})
+    return {
+        name: value
+        for name, value in raw.items()
+        if not (name in defaults and _same(value, defaults[name]))
+    }
 
 
 def _vertex(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -235,6 +235,9 @@ def _check_inputs(name: str, kind: str, inputs: Any, notes: Notes) -> bool:
     missing = [key for key in needed if key not in inputs]
     for key in missing:
         notes.add(name, f"inputs.{key}", f'{_a(kind)} needs the input "{key}"')
+    for key, value in inputs.items():
+        if (kind, key) in fields.CONSTANTS and not refs.is_reference(value):
+            _apply(fields.CONSTANTS[kind, key], value, name, f"inputs.{key}", notes)
     if kind == SPAWNER and not isinstance(inputs.get("shared", {}), dict):
         notes.add(name, "inputs.shared", "must be an object of names and values")
         return False

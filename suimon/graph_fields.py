@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from suimon.core import backoff, durations
@@ -87,6 +88,18 @@ def parts(rules: Mapping[str, Rule]) -> Rule:
         return None
 
     return check
+
+
+def instant(value: Any) -> str | None:
+    try:
+        fine = isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+    except ValueError:
+        fine = False
+    return None if fine else f'must be an instant like "2030-01-31T06:00:00Z", not {value!r}'
+
+
+def an_object(value: Any) -> str | None:
+    return None if isinstance(value, dict) else f"must be an object, not {value!r}"
 
 
 def dotted(value: Any) -> str | None:
@@ -252,6 +265,12 @@ INPUTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     WAIT: (("until",), ()),
     APPROVAL: (("show", "required"), ()),
     START: (("input",), ()),
+}
+#: What a constant must be where a reference usually stands.
+CONSTANTS: Final[Mapping[tuple[str, str], Rule]] = {
+    (APPROVAL, "required"): flag,
+    (START, "input"): an_object,
+    (WAIT, "until"): instant,
 }
 run_if: Final = one_of(*RUN_IF)
 

@@ -20,6 +20,7 @@ _MERGE_FIELDS = ("counts", "first_failures")
 _COUNTS = ("cancelled", "failed", "succeeded", "timed_out", "total")
 _STREAMS = ("failed", "succeeded")
 _READ_FIELDS = ("format", "options", "path")
+_NEVER_BOOL = (shape.APPROVAL, shape.MERGE, shape.READ)
 _APPROVAL_FIELDS = ("approved", "at", "by", "comment", "decision")
 
 
@@ -80,20 +81,20 @@ def _check_reference(
         names = [*shape.vertices(graph), *refs.ROOTS]
         notes.add(vertex, field, f'there is no vertex "{root}"', one_of(root, names))
         return False
-    match shape.kind(graph, root):
-        case shape.SPAWNER:
-            _check_spawner_reference(graph, vertex, field, ref, notes)
-        case shape.MERGE:
-            is_items = field == "inputs.items" and vertex is not None
-            _check_merge_path(root, rest, vertex, field, notes, is_items=is_items)
-        case shape.READ if rest and rest[0] not in _READ_FIELDS:
-            hint = "refer to the READ as a whole to get its rows"
-            notes.add(vertex, field, f'the READ "{root}" has no "{rest[0]}"', hint)
-        case shape.APPROVAL | shape.START | shape.WAIT:
-            _check_fields(graph, vertex, field, ref, notes)
-    if field in shape.CONDITIONS and not rest and shape.kind(graph, root) != shape.TASK:
-        hint = f'refer to "{root}.approved"' if shape.kind(graph, root) == shape.APPROVAL else None
-        message = f'the result of the {shape.kind(graph, root)} "{root}" is neither true nor false'
+    kind = shape.kind(graph, root)
+    if kind == shape.SPAWNER:
+        _check_spawner_reference(graph, vertex, field, ref, notes)
+    elif kind == shape.MERGE:
+        is_items = field == "inputs.items" and vertex is not None
+        _check_merge_path(root, rest, vertex, field, notes, is_items=is_items)
+    elif kind == shape.READ and rest and rest[0] not in _READ_FIELDS:
+        hint = "refer to the READ as a whole to get its rows"
+        notes.add(vertex, field, f'the READ "{root}" has no "{rest[0]}"', hint)
+    else:
+        _check_fields(graph, vertex, field, ref, notes)
+    if field in shape.CONDITIONS and not rest and kind in _NEVER_BOOL:
+        hint = f'refer to "{root}.approved"' if kind == shape.APPROVAL else "let a task decide"
+        message = f'the result of the {kind} "{root}" is neither true nor false'
         notes.add(vertex, field, message, hint)
     return True
 

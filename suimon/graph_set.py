@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from suimon.core import refs, shape
-from suimon.core.shape import READ, SPAWNER, TASK
-from suimon.core.suggest import one_of
+from suimon.core.door import input_references
+from suimon.core.shape import READ, SPAWNER, START, TASK
+from suimon.core.suggest import did_you_mean, one_of
 from suimon.errors import Mistake
 from suimon.graph_check import Notes
 from suimon.graph_fields import PIPELINE_DEFAULTS, UNLIMITED
@@ -73,7 +74,9 @@ def check_tasks(graph: Graph, tasks: Mapping[str, TaskInfo]) -> list[Mistake]:
             notes.add(name, "config.task", f'there is no task "{named}"', hint)
         elif vertex["type"] == TASK:
             if info.generator and name not in folded:
+                conditional = shape.is_conditional(graph, name)
                 hint = "name it as the items of a SPAWNER, and nowhere else"
+                hint = "put its condition on the SPAWNER" if conditional else hint
                 message = f'"{named}" is a generator: it yields items and has no result'
                 notes.add(name, "config.task", message, hint)
             _check_call(name, "inputs", vertex.get("inputs") or {}, info, named, notes)
@@ -138,20 +141,29 @@ def check_together(graphs: Iterable[Graph], broken: Collection[str] = ()) -> lis
     found: list[Mistake] = []
     for name, graph in by_name.items():
         notes = Notes(name)
-        for spawner, target in _targets(graph).items():
+        for vertex, target in _targets(graph).items():
             if target not in broken:
-                _check_target(graph, spawner, target, by_name, notes)
+                _check_target(graph, vertex, target, by_name, notes)
         found += notes.mistakes
     return found + _check_lanes(by_name)
 
 
 def _targets(graph: Graph) -> dict[str, str]:
-    """spawner id -> the pipeline it starts."""
+    """vertex id -> the pipeline that this SPAWNER or START starts."""
     configs = {
         name: shape.vertices(graph)[name].get("config") or {}
-        for name in shape.of_kind(graph, SPAWNER)
+        for name in (*shape.of_kind(graph, SPAWNER), *shape.of_kind(graph, START))
     }
     return {name: config["pipeline"] for name, config in configs.items() if "pipeline" in config}
+
+
+def _awaited(graph: Graph) -> dict[str, str]:
+    """Those whose end a run of this graph waits for, while it holds its own place."""
+    return {
+        name: target
+        for name, target in _targets(graph).items()
+        if (shape.vertices(graph)[name].get("config") or {}).get("wait", True)
+    }
 
 
 def _limit(graph: Graph) -> Any:
@@ -159,18 +171,33 @@ def _limit(graph: Graph) -> Any:
 
 
 def _check_target(
-    graph: Graph, spawner: str, target: str, by_name: Mapping[str, Graph], notes: Notes
+    graph: Graph, vertex: str, target: str, by_name: Mapping[str, Graph], notes: Notes
 ) -> None:
     if target not in by_name:
         hint = one_of(target, by_name)
-        notes.add(spawner, "config.pipeline", f'there is no pipeline "{target}"', hint)
+        notes.add(vertex, "config.pipeline", f'there is no pipeline "{target}"', hint)
         return
-    own = (shape.vertices(graph)[spawner].get("config") or {}).get("concurrency", UNLIMITED)
+    if shape.kind(graph, vertex) == START:
+        _check_start(graph, vertex, by_name[target], notes)
+        return
+    own = (shape.vertices(graph)[vertex].get("config") or {}).get("concurrency", UNLIMITED)
     limit = _limit(by_name[target])
     if own != UNLIMITED and limit != UNLIMITED:
-        message = f'"{target}" has its own limit of {limit}, which always holds'
+        number = limit["limit"] if isinstance(limit, dict) else limit
+        message = f'"{target}" has its own limit of {number}, which always holds'
         hint = f'leave the spawner\'s concurrency out, or give "{target}" concurrency "unlimited"'
-        notes.add(spawner, "config.concurrency", message, hint)
+        notes.add(vertex, "config.concurrency", message, hint)
+
+
+def _check_start(graph: Graph, vertex: str, target: Graph, notes: Notes) -> None:
+    """Does the input of a START have the fields that the other pipeline reads?"""
+    given = (shape.vertices(graph)[vertex].get("inputs") or {}).get("input", {})
+    if refs.is_reference(given):
+        return  # judged when it has a value
+    read = {str(ref.path[1]) for _, ref in input_references(target) if len(ref.path) > 1}
+    for name in sorted(read - set(given)):
+        message = f'"{target["pipeline"]}" reads "{name}" of its input, which is not given'
+        notes.add(vertex, f"inputs.input.{name}", message, did_you_mean(name, given))
 
 
 def _check_lanes(by_name: Mapping[str, Graph]) -> list[Mistake]:
@@ -178,18 +205,18 @@ def _check_lanes(by_name: Mapping[str, Graph]) -> list[Mistake]:
     found: list[Mistake] = []
     reported: set[frozenset[str]] = set()
     for name, graph in sorted(by_name.items()):
-        if _limit(graph) == UNLIMITED:
-            continue
+        if _limit(graph) == UNLIMITED or isinstance(_limit(graph), dict):
+            continue  # with a lane for each value of a field, only the submit can tell
         chain = _way_back(name, by_name)
         if chain is None or frozenset(chain) in reported:
             continue
         reported.add(frozenset(chain))
         notes = Notes(name)
-        spawner = next(s for s, target in _targets(graph).items() if target == chain[1])
+        spawner = next(s for s, target in _awaited(graph).items() if target == chain[1])
         shown = " -> ".join(chain)
         limit = _limit(graph)
         message = f'"{name}" would wait for its own place: {shown}, and its limit is {limit}'
-        hint = f'give "{name}" concurrency "unlimited", or spawn something else'
+        hint = f'give "{name}" concurrency "unlimited", or start something else'
         notes.add(spawner, "config.pipeline", message, hint)
         found += notes.mistakes
     return found
@@ -202,7 +229,7 @@ def _way_back(start: str, by_name: Mapping[str, Graph]) -> list[str] | None:
     while frontier:
         following: list[str] = []
         for name in frontier:
-            for target in sorted(set(_targets(by_name[name]).values())):
+            for target in sorted(set(_awaited(by_name[name]).values())):
                 if target == start:
                     chain = [name]
                     while chain[-1] != start:

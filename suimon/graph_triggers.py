@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final, Protocol
 from zoneinfo import ZoneInfo
 
 from suimon.core import shape
 from suimon.core.door import input_references
 from suimon.core.suggest import did_you_mean, one_of
-from suimon.graph_fields import Rule, duration, text
+from suimon.graph_fields import Rule, duration, instant, text
 from suimon.graph_fields import one_of as choice
 
 Graph = Mapping[str, Any]
@@ -66,14 +65,6 @@ def slug(value: Any) -> str | None:
     return f"must be lower-case letters, digits, - _ and / (at most 100), not {value!r}"
 
 
-def instant(value: Any) -> str | None:
-    try:
-        fine = isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
-    except ValueError:
-        fine = False
-    return None if fine else f'must be an instant like "2030-01-31T06:00:00Z", not {value!r}'
-
-
 FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
     "CRON": {
         "cron": cron,
@@ -104,6 +95,7 @@ NEEDED: Final = {
     "FILE": "path",
     "WEBHOOK": "slug",
 }
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {"CRON": {"tz": "UTC"}}
 _ON_TIME: Final = ("folded", "previous_at", "scheduled_at")
 
 #: type -> the fields of the input of a run that it starts.
@@ -156,7 +148,7 @@ def check_inputs(graph: Graph, notes: Notes) -> None:
     triggers = graph.get("triggers")
     if not isinstance(triggers, list):
         return
-    kinds = {trigger.get("type") for trigger in triggers if isinstance(trigger, dict)}
+    kinds = {str(trigger.get("type")) for trigger in triggers if isinstance(trigger, dict)}
     wanted = [(vertex, ref.path[1:]) for vertex, ref in input_references(graph)]
     limit = graph.get("concurrency")
     if isinstance(limit, dict) and isinstance(limit.get("per"), str):

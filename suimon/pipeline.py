@@ -2,28 +2,27 @@
 
 Nothing runs here and nothing is traced: each verb adds one vertex and returns a reference to its
 result, which later verbs take as an input. What comes out is the same canonical graph that a JSON
-definition gives. Mistakes are collected with the line they stand on and reported all at once, when
-the graph is asked for.
+or YAML definition gives. Mistakes are collected with the line they stand on and reported all at
+once, when the graph is asked for.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar, overload
-
-import orjson
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from suimon import graph as graphs
 from suimon import graph_fields as fields
-from suimon.core import jsonsafe, refs
-from suimon.core.suggest import one_of
-from suimon.errors import DefinitionError, InvalidJson, Mistake
-from suimon.reference import Reference, owner_of, path_of
-from suimon.source_line import caller, shown
-from suimon.task import describe, name_of, options_of, task
+from suimon.builder import After, Builder, Order
+from suimon.core import refs
+from suimon.reference import Reference
+from suimon.source_line import shown
+from suimon.task import options_of, task
+from suimon.trigger_types import Trigger, fields_of
 
-__all__ = ["Pipeline", "Reference", "pipeline", "task"]
+__all__ = ["Limit", "Pipeline", "Reference", "pipeline", "pipeline_of", "task"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +30,18 @@ _PIPELINE_MARK: Final = "__suimon_pipeline__"
 _WHOLE_INPUT: Final = {refs.REF: "input"}
 
 
-class Pipeline:
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """`concurrency=Limit(3, per="customer")`: three at a time for each value of a field."""
+
+    limit: int
+    per: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"limit": self.limit, "per": self.per}
+
+
+class Pipeline(Builder):
     """A graph under construction. `concurrency=None` means no limit; the default is one by one."""
 
     def __init__(
@@ -39,27 +49,32 @@ class Pipeline:
         name: str,
         *,
         pool: str = "default",
-        concurrency: int | str | None = 1,
+        concurrency: int | str | Limit | None = 1,
         priority: int = 2,
         max_queued: int = 1_000,
         max_interruptions: int = 3,
+        on_failure: str | None = None,
+        deadline: str | None = None,
+        keep: Mapping[str, Any] | None = None,
     ) -> None:
-        self.name = name
-        self._head: dict[str, Any] = {
+        """`on_failure="hold"` keeps the lane closed behind a failed run until a person decides;
+        `deadline` is for the whole run; `keep={"age": "30d", "count": 1000}` says how long finished
+        runs stay.
+        """
+        limit = concurrency.to_json() if isinstance(concurrency, Limit) else concurrency
+        head = {
             "suimon": fields.FORMAT,
             "pipeline": name,
             "pool": pool,
-            "concurrency": fields.UNLIMITED if concurrency is None else concurrency,
+            "concurrency": fields.UNLIMITED if limit is None else limit,
             "priority": priority,
             "maxQueued": max_queued,
             "maxInterruptions": max_interruptions,
+            "onFailure": on_failure,
+            "deadline": deadline,
+            "keep": None if keep is None else dict(keep),
         }
-        self._vertices: dict[str, dict[str, Any]] = {}
-        self._output: Any = None
-        self._returns = False
-        self._mistakes: list[Mistake] = []
-        self._lines: dict[str, tuple[str, int]] = {}
-        self.file, self.line = caller()
+        super().__init__(name, head)
         #: The run's input: `p.input.path` is the field "path" of what the run is started with.
         self.input = Reference(self, ("input",))
         #: The run itself: `p.meta.id`, `p.meta.pipeline`, `p.meta.created_at`.
@@ -67,6 +82,14 @@ class Pipeline:
 
     def __repr__(self) -> str:
         return f"<Pipeline {self.name!r}: {len(self._vertices)} vertices>"
+
+    if not TYPE_CHECKING:  # type checkers know by themselves what is not there
+
+        def __getattr__(self, name):
+            """Only asked for what does not exist; the verbs of later versions are among that."""
+            listed = ", ".join(_VERBS)
+            msg = f'a Pipeline has no "{name}"; this version has the verbs {listed}'
+            raise AttributeError(msg, name=name, obj=self)
 
     # ----------------------------------------------------------------- verbs
 
@@ -76,14 +99,21 @@ class Pipeline:
         task: Callable[..., Any],
         /,
         *args: Any,
-        after: Sequence[Reference] = (),
+        after: After = (),
+        when: Reference | None = None,
+        unless: Reference | None = None,
+        run_if: str | None = None,
         pool: str | None = None,
         **inputs: Any,
     ) -> Reference:
-        """Call a task. Arguments are constants or references, by position or by name."""
+        """Call a task. Arguments are constants or references, by position or by name.
+
+        `after` orders without data, `when` and `unless` name a result that is true or false, and
+        `run_if="failed"` or `"ended"` makes it a branch that runs although something failed.
+        """
         config = self._task_config(id, task, pool)
         bound = self._bind(id, task, args, inputs) if config else {}
-        return self._add(id, graphs.TASK, inputs=bound, config=config, after=after)
+        return self._add(id, graphs.TASK, bound, config, Order(after, when, unless, run_if))
 
     def read(
         self,
@@ -96,7 +126,10 @@ class Pipeline:
         delimiter: str | None = None,
         header: bool | Sequence[str] | None = None,
         skip: int | None = None,
-        after: Sequence[Reference] = (),
+        after: After = (),
+        when: Reference | None = None,
+        unless: Reference | None = None,
+        run_if: str | None = None,
     ) -> Reference:
         """Read a CSV or JSONL file, row by row. Give it to `spawn` as items, or to a task."""
         config = {
@@ -106,7 +139,8 @@ class Pipeline:
             "header": header if header is None or isinstance(header, bool) else list(header),
             "skip": skip,
         }
-        return self._add(id, graphs.READ, inputs={"path": path}, config=config, after=after)
+        order = Order(after, when, unless, run_if)
+        return self._add(id, graphs.READ, {"path": path}, config, order)
 
     def spawn(
         self,
@@ -119,7 +153,10 @@ class Pipeline:
         concurrency: int | None = None,
         pool: str | None = None,
         max_items: int | None = None,
-        after: Sequence[Reference] = (),
+        after: After = (),
+        when: Reference | None = None,
+        unless: Reference | None = None,
+        run_if: str | None = None,
         **shared: Any,
     ) -> Reference:
         """Start one child run per item. The target is a task, a Pipeline or a pipeline's name.
@@ -131,10 +168,10 @@ class Pipeline:
             assert callable(target)
             config = self._task_config(id, target, pool)
         else:
-            config = self._pipeline_target(id, target, pool)
+            config = self._pipeline_target(id, target, pool, "spawned")
         config |= {"itemKey": key, "concurrency": concurrency, "maxItems": max_items}
         inputs = {"items": items, **({"shared": shared} if shared else {})}
-        return self._add(id, graphs.SPAWNER, inputs=inputs, config=config, after=after)
+        return self._add(id, graphs.SPAWNER, inputs, config, Order(after, when, unless, run_if))
 
     def merge(
         self,
@@ -160,43 +197,95 @@ class Pipeline:
             "stragglers": stragglers,
             "grace": grace,
         }
-        return self._add(id, graphs.MERGE, inputs={}, config=config, after=[spawner])
+        return self._add(id, graphs.MERGE, {}, config, Order(after=[spawner]))
 
-    def returns(self, output: Any, /) -> None:
-        """What the run gives back; without it, the result of the last vertex."""
-        if self._returns:
-            self._mistake(None, "output", "returns() was called twice")
-        self._returns = True
-        self._output = self._plain(None, "output", output)
+    def start(
+        self,
+        id: str,  # noqa: A002
+        pipeline: Pipeline | Callable[..., Any] | str,
+        /,
+        *,
+        input: Any = None,  # noqa: A002
+        wait: bool = True,
+        pool: str | None = None,
+        after: After = (),
+        when: Reference | None = None,
+        unless: Reference | None = None,
+        run_if: str | None = None,
+    ) -> Reference:
+        """Start one run of another pipeline and take its output; it fails when that run fails.
 
-    # ----------------------------------------------------------------- what comes out
+        With `wait=False` nothing is waited for: the result is `{"run_id": ...}`, and the run lives
+        on by itself.
+        """
+        config = {**self._pipeline_target(id, pipeline, pool, "started"), "wait": wait}
+        inputs = {} if input is None else {"input": input}
+        return self._add(id, graphs.START, inputs, config, Order(after, when, unless, run_if))
 
-    def mistakes(self) -> list[Mistake]:
-        """Everything wrong with this pipeline by itself, with file and line."""
-        known = [*self._mistakes]
-        told = {(mistake.vertex, mistake.field) for mistake in known}
-        known += [
-            self._placed(mistake)
-            for mistake in graphs.check(self._raw())
-            if (mistake.vertex, mistake.field) not in told
-        ]
-        return known
+    def wait(
+        self,
+        id: str,  # noqa: A002
+        /,
+        *,
+        timer: str | None = None,
+        until: Reference | str | None = None,
+        signal: str | None = None,
+        timeout: str | None = None,
+        after: After = (),
+        when: Reference | None = None,
+        unless: Reference | None = None,
+        run_if: str | None = None,
+    ) -> Reference:
+        """Wait without holding a slot: for a time, until an instant, or for a signal.
 
-    def graph(self) -> dict[str, Any]:
-        """The canonical graph, or DefinitionError with all mistakes."""
-        found = self.mistakes()
-        if found:
-            raise DefinitionError(found)
-        return graphs.normalise(self._raw())
+        A signal's data is the result; one that came early is kept, and the first one wins.
+        """
+        inputs = {} if until is None else {"until": until}
+        config = {"timer": timer, "signal": signal, "timeout": timeout}
+        return self._add(id, graphs.WAIT, inputs, config, Order(after, when, unless, run_if))
 
-    def to_json(self) -> str:
-        """The canonical JSON text."""
-        return graphs.canonical(self.graph()).decode()
+    def approve(
+        self,
+        id: str,  # noqa: A002
+        /,
+        *,
+        show: Any = None,
+        required: Reference | bool = True,
+        title: str | None = None,
+        role: str | None = None,
+        quorum: int = 1,
+        expires: str | None = None,
+        on_reject: str = "fail",
+        after: After = (),
+        when: Reference | None = None,
+        unless: Reference | None = None,
+        run_if: str | None = None,
+    ) -> Reference:
+        """Ask people. `ok.approved`, `ok.decision`, `ok.by`, `ok.at` and `ok.comment` say what they
+        decided. A rejection fails the run unless `on_reject="continue"`; when `required` is false
+        nobody is asked and it counts as approved.
+        """
+        inputs = {"required": required, **({} if show is None else {"show": show})}
+        config = {
+            "title": title,
+            "role": role,
+            "quorum": quorum,
+            "expires": expires,
+            "onReject": on_reject,
+        }
+        return self._add(id, graphs.APPROVAL, inputs, config, Order(after, when, unless, run_if))
 
-    @property
-    def hash(self) -> str:
-        """SHA-256 of the canonical JSON: what a run is pinned to."""
-        return graphs.graph_hash(self.graph())
+    def on(self, *triggers: Trigger) -> None:
+        """What starts runs by itself: `p.on(File("inbox/*.csv"), Cron("0 6 * * *"))`."""
+        for trigger in triggers:
+            stored = fields_of(trigger)
+            if stored is None:
+                hint = "File, Cron, Every, Webhook or Event"
+                self._mistake(None, "triggers", f"{shown(trigger)} is no trigger", hint)
+            else:
+                self._triggers.append(stored)
+
+    # ----------------------------------------------------------------- inside
 
     def whole_input(self, function: Callable[..., Any]) -> None:
         """The one vertex of a `@pipeline`: the function takes the fields of the input it names."""
@@ -204,145 +293,28 @@ class Pipeline:
         usable = fields.ID.fullmatch(called) and called not in fields.RESERVED_IDS
         vertex = called if usable else "main"
         config = self._task_config(vertex, function, None)
-        self._add(vertex, graphs.TASK, inputs=_WHOLE_INPUT, config=config, after=())
+        self._add(vertex, graphs.TASK, _WHOLE_INPUT, config, Order())
 
-    def place_of(self, vertex: str | None) -> tuple[str, int]:
-        """File and line where a vertex was written."""
-        return self._lines.get(vertex or "", (self.file, self.line))
-
-    # ----------------------------------------------------------------- inside
-
-    def _raw(self) -> dict[str, Any]:
-        raw = {**self._head, "vertices": self._vertices}
-        if self._returns:
-            raw["output"] = self._output
-        return raw
-
-    def _add(
+    def _pipeline_target(
         self,
-        id: Any,  # noqa: A002
-        kind: str,
-        *,
-        inputs: Mapping[str, Any],
-        config: Mapping[str, Any],
-        after: Any,
-    ) -> Reference:
-        if not isinstance(id, str):
-            msg = f"the first argument is the vertex's id, as text, not {id!r}"
-            raise TypeError(msg)
-        if id in self._vertices:
-            self._mistake(id, None, f'there are two vertices "{id}"')
-        self._lines[id] = caller()
-        vertex: dict[str, Any] = {"type": kind}
-        if isinstance(after, Reference) or after:
-            vertex["after"] = self._after(id, after)
-        if kind == graphs.TASK:
-            vertex["inputs"] = inputs
-        else:
-            vertex["inputs"] = self._plain(id, "inputs", dict(inputs))
-        vertex["config"] = {name: value for name, value in config.items() if value is not None}
-        self._vertices[id] = vertex
-        return Reference(self, (id,))
-
-    def _after(self, id: str, after: Any) -> list[str]:  # noqa: A002
-        names: list[str] = []
-        for other in [after] if isinstance(after, Reference) else after:
-            if not isinstance(other, Reference) or len(path_of(other)) != 1:
-                self._mistake(id, "after", f"{other!r} is no vertex")
-            elif owner_of(other) is not self:
-                self._mistake(id, "after", "this vertex belongs to another pipeline")
-            else:
-                names.append(str(path_of(other)[0]))
-        return names
-
-    def _task_config(self, id: str, function: Any, pool: str | None) -> dict[str, Any]:  # noqa: A002
-        options = options_of(function)
-        if options is None:
-            hint = "put @task on the function"
-            self._mistake(id, "config.task", f"{shown(function)} is not a task", hint)
-            return {}
-        if "<locals>" in function.__qualname__ or "." in function.__qualname__:
-            hint = "workers find a task by module and name; move it to the top of its module"
-            message = f"{function.__qualname__} is not at the top level of its module"
-            self._mistake(id, "config.task", message, hint)
-        config = {"task": name_of(function), **options.config}
-        return {**config, "pool": pool} if pool is not None else config
-
-    def _pipeline_target(self, id: str, target: Any, pool: str | None) -> dict[str, Any]:  # noqa: A002
+        id: str,  # noqa: A002
+        target: Any,
+        pool: str | None,
+        done: str,
+    ) -> dict[str, Any]:
         named = pipeline_of(target) or target
         if isinstance(named, Pipeline):
             named = named.name
         if not isinstance(named, str):
-            message = f"{shown(target)} cannot be spawned"
-            hint = "the target is a function with @task, a Pipeline, or the name of one"
+            message = f"{shown(target)} cannot be {done}"
+            a_task = "a function with @task, " if done == "spawned" else ""
+            hint = f"the target is {a_task}a Pipeline, or the name of one"
             self._mistake(id, "config", message, hint)
             return {}
         return {"pipeline": named, "pool": pool}
 
-    def _bind(
-        self,
-        id: str,  # noqa: A002
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        named: dict[str, Any],
-    ) -> dict[str, Any]:
-        """Arguments by position and name become inputs by name."""
-        info = describe(function)
-        names = [parameter.name for parameter in info.params]
-        if len(args) > len(names):
-            listed = ", ".join(names) or "no inputs"
-            message = f"{len(args)} inputs by position, but the task takes {listed}"
-            self._mistake(id, "inputs", message)
-        inputs = dict(zip(names, args, strict=False))
-        for name, value in named.items():
-            if name in inputs:
-                self._mistake(id, f"inputs.{name}", "given by position and by name")
-            elif name not in names and not info.rest:
-                hint = one_of(name, names)
-                self._mistake(id, f"inputs.{name}", f'the task has no parameter "{name}"', hint)
-            inputs[name] = value
-        for parameter in info.params:
-            if parameter.required and parameter.name not in inputs:
-                self._mistake(id, f"inputs.{parameter.name}", f'the task needs "{parameter.name}"')
-        plain: dict[str, Any] = {
-            name: self._plain(id, f"inputs.{name}", value) for name, value in inputs.items()
-        }
-        return plain
 
-    def _plain(self, vertex: str | None, field: str, value: Any) -> Any:
-        """A Python value as the graph writes it: references as `$ref`, constants as JSON."""
-        if isinstance(value, Reference):
-            if owner_of(value) is not self:
-                self._mistake(vertex, field, "this reference belongs to another pipeline")
-            return {refs.REF: refs.write_path(path_of(value))}
-        if isinstance(value, dict):
-            if refs.REF in value or refs.VALUE in value:
-                return {refs.VALUE: value}
-            return {
-                key: self._plain(vertex, f"{field}.{key}", inner) for key, inner in value.items()
-            }
-        if isinstance(value, list | tuple):
-            return [
-                self._plain(vertex, f"{field}[{index}]", inner) for index, inner in enumerate(value)
-            ]
-        try:
-            return graphs.quote(orjson.loads(jsonsafe.dumps(value, what="constant")))
-        except InvalidJson as error:
-            self._mistake(vertex, field, error.message, error.hint)
-            return ""
-
-    def _mistake(
-        self, vertex: str | None, field: str | None, message: str, hint: str | None = None
-    ) -> None:
-        file, line = caller()
-        self._mistakes.append(Mistake(vertex, field, message, hint, self.name, file, line))
-
-    def _placed(self, mistake: Mistake) -> Mistake:
-        file, line = self.place_of(mistake.vertex)
-        return Mistake(
-            mistake.vertex, mistake.field, mistake.message, mistake.hint, self.name, file, line
-        )
-
+_VERBS: Final = ("approve", "merge", "on", "read", "returns", "run", "spawn", "start", "wait")
 
 # --------------------------------------------------------------------------- @pipeline
 
@@ -354,9 +326,12 @@ def pipeline(
     *,
     name: str | None = ...,
     pool: str = ...,
-    concurrency: int | str | None = ...,
+    concurrency: int | str | Limit | None = ...,
     priority: int = ...,
     max_queued: int = ...,
+    on_failure: str | None = ...,
+    keep: Mapping[str, Any] | None = ...,
+    on: Trigger | Sequence[Trigger] = ...,
     **task_options: Any,
 ) -> Callable[[F], F]: ...
 
@@ -367,9 +342,12 @@ def pipeline(
     *,
     name: str | None = None,
     pool: str = "default",
-    concurrency: int | str | None = 1,
+    concurrency: int | str | Limit | None = 1,
     priority: int = 2,
     max_queued: int = 1_000,
+    on_failure: str | None = None,
+    keep: Mapping[str, Any] | None = None,
+    on: Trigger | Sequence[Trigger] = (),
     **task_options: Any,
 ) -> Any:
     """Make a one-task pipeline of a function. It gets the fields of the input that it names.
@@ -385,7 +363,10 @@ def pipeline(
             concurrency=concurrency,
             priority=priority,
             max_queued=max_queued,
+            on_failure=on_failure,
+            keep=keep,
         )
+        made.on(*([on] if isinstance(on, Trigger) else on))
         made.whole_input(target)
         setattr(marked, _PIPELINE_MARK, made)
         return marked

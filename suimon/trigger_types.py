@@ -20,6 +20,11 @@ class Trigger:
         return f"<{type(self).__name__} {self.fields}>"
 
 
+def fields_of(trigger: object) -> dict[str, Any] | None:
+    """What the graph stores of a trigger, or None for anything that is no trigger."""
+    return trigger.fields if isinstance(trigger, Trigger) else None
+
+
 class File(Trigger):
     """A file that arrives: one run per version of it.
 

@@ -15,15 +15,21 @@ NAMES = [
     "Client",
     "Conflict",
     "Context",
+    "Cron",
     "DatabaseUnavailable",
     "DefinitionError",
     "DuplicateKeys",
+    "Event",
+    "Every",
     "Fatal",
+    "File",
     "FileChanged",
     "FileRefused",
     "InputRefused",
     "InvalidJson",
     "ItemsChanged",
+    "Later",
+    "Limit",
     "LoadFailed",
     "MergeFailed",
     "MergeResult",
@@ -35,6 +41,7 @@ NAMES = [
     "SchemaMismatch",
     "SuimonError",
     "UnknownPipeline",
+    "Webhook",
     "pipeline",
     "task",
 ]
@@ -46,8 +53,8 @@ def test_the_public_names_are_these() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Later'"):
-        _ = suimon.Later
+    with pytest.raises(AttributeError, match="no attribute 'Sooner'"):
+        _ = suimon.Sooner
 
 
 def test_importing_suimon_brings_no_driver_and_no_validator() -> None:
@@ -58,3 +65,30 @@ def test_importing_suimon_brings_no_driver_and_no_validator() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_task_and_pipeline_stay_functions_whatever_was_imported_first() -> None:
+    """The modules `suimon.task` and `suimon.pipeline` have the names of two functions."""
+    code = "import suimon.pipeline, suimon.task; from suimon import pipeline, task; "
+    code += "print(task.__module__, callable(task), pipeline.__module__, callable(pipeline))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == ["suimon.task", "True", "suimon.pipeline", "True"]
+
+
+def test_a_guardian_loads_neither_pipelines_nor_graphs() -> None:
+    """It must be up in milliseconds and stay small; it has no use for either."""
+    code = "import suimon.worker.guardian, sys; "
+    code += "print(*sorted(m for m in sys.modules if m.startswith('suimon')))"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.split() == [
+        "suimon",
+        "suimon.core",
+        "suimon.core.clock",
+        "suimon.worker",
+        "suimon.worker.guardian",
+        "suimon.worker.processes",
+    ]

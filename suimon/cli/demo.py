@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-import suimon
 from suimon.cli import drawing, follow, show
 from suimon.cli.options import ADDRESS_FILE
 from suimon.core import clock, settings
@@ -87,7 +86,7 @@ class Story:
 
 def _example() -> Path:
     """The example of the repository that this package was installed from."""
-    folder = Path(suimon.__file__).resolve().parents[1] / "examples" / "airports"
+    folder = Path(__file__).resolve().parents[2] / "examples" / "airports"
     if not folder.is_dir():
         msg = "the example pipelines are not installed"
         raise SuimonError(msg, hint="Run the demo from a checkout of the repository: make demo")

@@ -22,6 +22,8 @@ class Failure:
 #: type → what it means.
 STORED: Final[dict[str, Failure]] = {
     "Cancelled": Failure(None, "it was asked to stop, and stopped"),
+    "ChildEnded": Failure(None, "the one child that it started ended badly, without an error"),
+    "DeadlinePassed": Failure(None, "its `deadline`, which is for all tries together, has passed"),
     "Interrupted": Failure(
         None, "of a try: its worker or slot died while it may have been at work"
     ),
@@ -29,12 +31,15 @@ STORED: Final[dict[str, Failure]] = {
         None, "its slot used more memory than the worker allows; it may be retried"
     ),
     "MergeFailed": Failure("SUI-5003", "more children ended badly than the merge tolerates"),
+    "NotApproved": Failure(None, "an approval was refused, or nobody decided in time"),
     "NotStored": Failure(
         "SUI-4005", "PostgreSQL refused to store the result; the run failed alone"
     ),
     "Poisoned": Failure(
         "SUI-5004", "its worker or slot died too often while it was there; not retried"
     ),
+    "SignalTimedOut": Failure(None, "the signal that it waited for did not come in time"),
+    "StepFailed": Failure(None, "a step ended badly and left no error of its own"),
     "TimedOut": Failure(None, "a try took longer than its `timeout`, and its slot was ended"),
     "TimeoutError": Failure(
         None, "an `async def` task took longer than its `timeout`, and was cancelled"

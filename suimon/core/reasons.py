@@ -21,6 +21,7 @@ STORED: Final[dict[str, str]] = {
 }
 
 DERIVED: Final[dict[str, str]] = {
+    "held": "run {name} failed and keeps the lane closed; retry, cancel or skip it",
     "lane": "others of its lane are before it",
     "no_slot": "all slots of pool {name} are busy; it is next in order",
     "no_worker": "no worker of pool {name} is alive; start one: suimon worker PATH --pool {name}",

@@ -50,6 +50,8 @@ create table suimon.pipelines (
   graph_id int not null references suimon.graphs (id),
   pool text not null,
   lane_limit int,                      -- null: unlimited
+  lane_per text,                       -- dotted path into the input: a lane for each value
+  holds_lane boolean not null default false,   -- on_failure = hold: a failed run keeps its lane closed
   priority smallint not null default 2 check (priority between 0 and 3),
   deployed_at timestamptz not null default clock_timestamp(),
   edited_at timestamptz
@@ -84,6 +86,7 @@ create table suimon.runs (
   interruptions smallint not null default 0,   -- of those tries, how many died with their worker or slot
   admitted boolean not null default true,
   cancel_requested boolean not null default false,
+  holds_lane boolean not null default false,   -- a bad end of this run closes its lane until somebody acts
   max_interruptions smallint not null default 3,
   alone smallint not null default 0,   -- 1: next try alone in a slot; 2: alone in a worker (so that no neighbour is blamed)
   pipeline text not null,
@@ -123,7 +126,8 @@ create index runs_single_rank on suimon.runs (pipeline, rank) where status = 'qu
 create index runs_roots on suimon.runs (pipeline, id) where parent_id is null;
 -- Held back one by one: no worker has the code, or the pipeline is paused.
 create index runs_held_back on suimon.runs (pool, reason) where status = 'queued' and not admitted and reason is not null;
-create index runs_ended_badly on suimon.runs (fanout_id, position) where status in ('failed', 'timed_out', 'cancelled') and fanout_id is not null;
+create index runs_ended_badly on suimon.runs (fanout_id, position)
+  where status in ('failed', 'timed_out', 'cancelled') and fanout_id is not null;
 create index runs_cancelling on suimon.runs (id) where cancel_requested and status in ('queued', 'running', 'waiting');
 
 -- Every edge that is not in run_edges is refused, whoever writes. BEFORE, so that this error comes before a CHECK's.
@@ -166,6 +170,7 @@ create table suimon.lanes (
   floor bigint not null default 0,
   last_rank bigint not null default 0,
   root_id uuid,                        -- a spawn's lane: its children share the root's flow
+  held_by uuid,                        -- the failed run that keeps it closed; only that run may be admitted
   edited_at timestamptz
 ) with (fillfactor = 50);
 
@@ -296,7 +301,8 @@ create table suimon.approvals (
 );
 create index approvals_open on suimon.approvals (asked_at) where decision is null;
 
--- Parts of a long task that are done and are not done again (ctx.checkpoint), and files it publishes (ctx.artifact).
+-- Parts of a long task that are done and are not done again (ctx.checkpoint), and files it publishes (ctx.artifact):
+-- an artifact is visible when the try that wrote it (claim_no) is the one that ended its step well.
 create table suimon.checkpoints (
   run_id uuid not null,
   vertex text not null,
@@ -313,7 +319,6 @@ create table suimon.artifacts (
   part int not null default 0,         -- in parts of at most 1 MiB
   body bytea not null check (octet_length(body) <= 1048576),
   claim_no int not null,
-  published boolean not null default false,    -- with the finish of its step
   at timestamptz not null default clock_timestamp(),
   primary key (run_id, vertex, name, part)
 );
@@ -411,7 +416,8 @@ $$;
 -- The engine's one grammar of durations, as core/durations.py: a number and ms, s, m, h or d.
 create function suimon.seconds_of(duration text) returns double precision language sql immutable strict parallel safe as $$
   select substring(duration from '^[0-9]+')::double precision
-       * case substring(duration from '[a-z]+$') when 'ms' then 0.001 when 's' then 1 when 'm' then 60 when 'h' then 3600 when 'd' then 86400 end
+       * case substring(duration from '[a-z]+$')
+           when 'ms' then 0.001 when 's' then 1 when 'm' then 60 when 'h' then 3600 when 'd' then 86400 end
 $$;
 
 -- Why a run does not run (null when it does or has ended). Parked runs carry their reason; the others are derived,
@@ -421,7 +427,8 @@ create function suimon.reason_of(r suimon.runs) returns text language sql stable
     when r.status not in ('queued', 'waiting') then null
     when r.cancel_requested then 'cancelling'
     when r.reason is not null then r.reason
-    when not r.admitted then 'lane'
+    when not r.admitted then coalesce(
+      (select 'held:' || l.held_by from suimon.lanes l where l.name = r.lane and l.held_by is not null), 'lane')
     when not exists (select from suimon.workers w where w.pool = r.pool and not w.dead and not w.draining) then 'no_worker:' || r.pool
     else 'no_slot:' || r.pool
   end

@@ -37,10 +37,9 @@ def converter(kind: Any, *, declared: str | None) -> Convert:
 
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
-        inner = converter(kind.storage_type, declared="text") if kind.extension_name != (
-            "arrow.uuid"
-        ) else _uuids
-        return lambda array: inner(array.storage)
+        is_uuid = kind.extension_name == "arrow.uuid"
+        stored = _uuids if is_uuid else converter(kind.storage_type, declared=declared)
+        return lambda array: stored(array.storage)
     if types.is_dictionary(kind):
         inner = converter(kind.value_type, declared=declared)
         return lambda array: _by_index(array, inner)

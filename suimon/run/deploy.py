@@ -76,6 +76,8 @@ def _what(one: Definition, current: str | None, *, known: bool) -> str:
 def _make_current(conn: Connection, one: Definition) -> list[str]:
     """Returns the lane whose limit may have moved."""
     limit = one.graph.get("concurrency", 1)
+    per = limit["per"] if isinstance(limit, dict) else None
+    limit = limit["limit"] if isinstance(limit, dict) else limit
     lane_limit = None if limit == "unlimited" else int(limit)
     key = {"pipeline": one.name, "hash": one.hash}
     body = orjson.dumps(one.graph, option=orjson.OPT_SORT_KEYS).decode()
@@ -87,9 +89,14 @@ def _make_current(conn: Connection, one: Definition) -> list[str]:
             "pool": one.graph.get("pool", "default"),
             "lane_limit": lane_limit,
             "priority": one.graph.get("priority", 2),
+            "lane_per": per,
+            "holds_lane": one.graph.get("onFailure") == "hold",
         },
     )
     name = lane.pipeline_lane(one.name)
+    if per is not None:
+        moved = conn.execute(SQL.set_lanes_per, {"lane": name, "lane_limit": lane_limit})
+        return [row[0] for row in moved.fetchall()]
     if lane_limit is None and conn.execute(SQL.lane_exists, {"lane": name}).fetchone() is None:
         return []
     conn.execute(SQL.make_lane, {"lane": name, "lane_limit": lane_limit})

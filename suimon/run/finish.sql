@@ -24,7 +24,13 @@ done as (
   from d
   where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
     and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
-  returning r.id, r.fanout_id, r.status
+  returning r.id, r.fanout_id, r.status, r.lane, r.holds_lane
+),
+-- a bad end closes the lane of a pipeline that asks for it, and a good end of that very run opens it again
+shut as (
+  update suimon.lanes l set held_by = case when d.status = 'succeeded' then null else d.id end
+  from done d
+  where d.holds_lane and l.name = d.lane and (d.status in ('failed', 'timed_out') or l.held_by = d.id)
 ),
 tally as materialized (
   select fanout_id,

@@ -19,7 +19,7 @@ order by f.root_id for no key update;
 -- 1,000 for submitters that took their number early and commit late; whoever is later still lowers the floor.
 -- name: admit
 with room as materialized (
-  select l.name, l.lane_limit, l.floor, l.last_rank, l.root_id,
+  select l.name, l.lane_limit, l.floor, l.last_rank, l.root_id, l.held_by,
          least(1000, coalesce(l.lane_limit - (
            select count(*) from suimon.runs r
            where r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting')), 1000)) as free
@@ -35,18 +35,28 @@ next as materialized (
     where r.lane = room.name and r.status = 'queued' and not r.admitted and r.reason is null
       and r.lane_rank >= room.floor - 1000
     order by r.lane_rank
+    limit case when room.held_by is null then greatest(room.free, 0) else 0 end
+    for no key update skip locked) c
+),
+-- behind a failed run that keeps its lane closed nobody is let in but that run itself
+held as materialized (
+  select c.id, c.lane_rank, c.pool, c.priority, room.name as lane, room.lane_limit, 1::bigint as place
+  from room cross join lateral (
+    select r.id, r.lane_rank, r.pool, r.priority
+    from suimon.runs r
+    where r.id = room.held_by and r.status = 'queued' and not r.admitted and r.reason is null
     limit greatest(room.free, 0)
     for no key update skip locked) c
 ),
 heads as materialized (
   select d.pool, d.priority, suimon.head_of(d.pool, d.priority) as head
-  from (select distinct pool, priority from next) d
+  from (select pool, priority from next union select pool, priority from held) d
 ),
 -- each lane is a flow of its own, a spawn's lane is part of its root's flow
 ranked as materialized (
   select n.id, n.lane, n.lane_limit, n.lane_rank, n.pool, room.root_id,
          greatest(h.head, room.last_rank, coalesce(f.last_rank, 0)) + n.place as rank
-  from next n
+  from (select * from next union all select * from held) n
   join room on room.name = n.lane
   join heads h on h.pool = n.pool and h.priority = n.priority
   left join suimon.flows f on f.root_id = room.root_id

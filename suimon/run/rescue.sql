@@ -70,7 +70,11 @@ back as (
                     from suimon.attempts a where a.run_id = r.id and a.how = 'interrupted')) end
   from held h join d on d.id = h.id
   where r.id = h.id and r.status between 'running' and 'running' and (d.claim_no is null or r.claim_no = d.claim_no)
-  returning r.id, r.claim_no, r.attempt, r.vertex, r.status, r.pool, r.lane, r.fanout_id, r.started_at, h.worker_id, h.worker_name
+  returning r.id, r.claim_no, r.attempt, r.vertex, r.status, r.pool, r.lane, r.holds_lane, r.fanout_id, r.started_at,
+            h.worker_id, h.worker_name
+),
+shut as (
+  update suimon.lanes l set held_by = b.id from back b where b.holds_lane and b.status = 'failed' and l.name = b.lane
 ),
 kept as (
   insert into suimon.attempts (run_id, claim_no, attempt, worker_id, worker_name, how, began_at, error)

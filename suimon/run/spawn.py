@@ -13,7 +13,7 @@ else would.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from suimon.db.connect import Connection, retrying, transaction
@@ -40,6 +40,8 @@ class Child:
     lane: str | None
     lane_limit: int | None
     own_lane: bool
+    lane_per: str | None = None
+    holds_lane: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +206,7 @@ def chunk(
                         "items": items,
                         "keys": list(keys) if keys is not None else None,
                         "ranks": n if child.lane is None else 0,
-                        "pool": child.pool,
-                        "priority": child.priority,
-                        "lane": child.lane,
-                        "own_lane": child.own_lane,
-                        "lane_limit": child.lane_limit,
-                        "graph_id": child.graph_id,
-                        "max_interruptions": child.max_interruptions,
-                        "pipeline": child.pipeline,
-                        "vertex": child.vertex,
+                        **asdict(child),
                     },
                     prepare=True,
                 )
@@ -232,7 +226,12 @@ def chunk(
     created, stop = retrying(act)
     if child.lane is not None:
         # also for a chunk that is read again: who stored it may have died before it came to this
-        lane.admit(conn, [child.lane])
+        lanes = [child.lane]
+        if child.lane_per is not None:
+            span = {"base": fanout.base, "first": first, "n": n}
+            lanes = [row[0] for row in conn.execute(SQL.lanes_of, span).fetchall()]
+            lane.make_rows(conn, [(name, child.lane_limit, None) for name in lanes])
+        lane.admit(conn, lanes)
     return created, stop
 
 
@@ -296,6 +295,13 @@ def of_parents(conn: Connection, ids: Sequence[str]) -> list[FanoutState]:
     return [
         FanoutState(*row) for row in conn.execute(SQL.of_parents, {"ids": list(ids)}).fetchall()
     ]
+
+
+def visible_to(conn: Connection, run_id: str, own_fanout: int | None, fanout: int) -> str | None:
+    """The base of a fan-out that this run may read: its own, or one of its parent's."""
+    params = {"run": run_id, "own_fanout": own_fanout, "fanout": fanout}
+    row = conn.execute(SQL.visible, params).fetchone()
+    return None if row is None else str(row[0])
 
 
 def shared_of(conn: Connection, fanouts: Sequence[int]) -> dict[int, str | None]:

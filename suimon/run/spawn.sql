@@ -50,11 +50,14 @@ flow as (
 ),
 born as (
   insert into suimon.runs (id, root_id, parent_id, rank, lane_rank, fanout_id, item_hash, graph_id, position, lane_limit,
-                           priority, max_interruptions, admitted, pipeline, pool, vertex, lane, item_key, input)
+                           priority, max_interruptions, admitted, holds_lane, pipeline, pool, vertex, lane, item_key, input)
   select i.id, %(root)s, %(parent)s, case when %(lane)s::text is null then flow.start + i.position - %(first)s + 1 else 0 end,
          case when %(lane)s::text is null then null when %(own_lane)s then i.position else nextval('suimon.lane_rank') end,
          %(fanout)s, i.hash, %(graph_id)s, i.position, %(lane_limit)s,
-         %(priority)s, %(max_interruptions)s, %(lane)s::text is null, %(pipeline)s, %(pool)s, %(vertex)s, %(lane)s, i.key,
+         %(priority)s, %(max_interruptions)s, %(lane)s::text is null, %(holds_lane)s, %(pipeline)s, %(pool)s, %(vertex)s,
+         %(lane)s || case when %(lane_per)s::text is null then ''
+                     else ':' || left(coalesce(i.body::jsonb #>> string_to_array(%(lane_per)s, '.'), ''), 200) end,
+         i.key,
          case when octet_length(i.body) <= 8192 then i.body::jsonb end
   from item i left join flow on true
   order by i.id
@@ -67,6 +70,11 @@ large as (
   on conflict do nothing
 )
 select count(*) as created from born;
+
+-- With a lane for each value of a field, those of a chunk.
+-- name: lanes_of
+select distinct r.lane from suimon.runs r
+where r.id >= suimon.child_id(%(base)s, %(first)s) and r.id < suimon.child_id(%(base)s, %(first)s + %(n)s) and r.lane is not null;
 
 -- Each id of the chunk must be this fan-out's, with this very item: the manifest is frozen.
 -- name: check
@@ -126,6 +134,12 @@ select f.parent_id::text, f.vertex, f.id, f.base::text, f.expected, f.succeeded,
        coalesce(extract(epoch from clock_timestamp() - f.settled_at), 0)::float8 as settled_for_s
 from suimon.fanouts f
 where f.parent_id = any (%(ids)s::uuid[]) and f.generation = 1;
+
+-- A fan-out of this run, or of the parent whose child this run is: its base, or no row.
+-- name: visible
+select f.base::text from suimon.fanouts f
+where f.id = %(fanout)s
+  and (f.parent_id = %(run)s or f.parent_id = (select o.parent_id from suimon.fanouts o where o.id = %(own_fanout)s));
 
 -- name: shared
 select f.id, coalesce(f.shared::text, p.body) as shared from suimon.fanouts f

@@ -92,6 +92,66 @@ def send_logs(conn: Connection, worker: int, logs: Sequence[LogText]) -> None:
     )
 
 
+def checkpoint(conn: Connection, run_id: str, vertex: str, name: str) -> str | None:
+    """The JSON text that a part of this task left, or None."""
+    row = conn.execute(SQL.checkpoint, {"run": run_id, "vertex": vertex, "name": name}).fetchone()
+    return None if row is None else str(row[0])
+
+
+def keep_checkpoint(
+    conn: Connection, holder: spawn.Holder, vertex: str, name: str, value: str
+) -> None:
+    """Remember a part of a task, under the fence; raises LostRunError."""
+
+    def act() -> None:
+        with transaction(conn):
+            spawn.fence(conn, holder)
+            conn.execute(SQL.keep_checkpoint, {**_place(holder, vertex, name), "value": value})
+
+    retrying(act)
+
+
+def keep_part(
+    conn: Connection,
+    holder: spawn.Holder,
+    vertex: str,
+    name: str,
+    part: int,
+    body: bytes,
+    *,
+    last: bool,
+) -> None:
+    """Store one part of an artifact, under the fence; raises LostRunError."""
+
+    def act() -> None:
+        with transaction(conn):
+            spawn.fence(conn, holder)
+            place = _place(holder, vertex, name)
+            conn.execute(SQL.keep_part, {**place, "part": part, "body": body})
+            if last:  # an earlier try may have written a longer file
+                conn.execute(SQL.drop_parts, {**place, "part": part + 1})
+
+    retrying(act)
+
+
+def _place(holder: spawn.Holder, vertex: str, name: str) -> dict[str, Any]:
+    return {"run": holder.run_id, "vertex": vertex, "name": name, "claim_no": holder.claim_no}
+
+
+def send_progress(conn: Connection, worker: int, said: Sequence[tuple[str, int, int, int]]) -> None:
+    """Send how far runs say they are: (id, claim_no, done, total)."""
+    conn.execute(
+        SQL.keep_progress,
+        {
+            "worker": worker,
+            "ids": finish.array([i for i, _, _, _ in said]),
+            "claims": finish.array([c for _, c, _, _ in said]),
+            "dones": finish.array([d for _, _, d, _ in said]),
+            "totals": finish.array([t for _, _, _, t in said]),
+        },
+    )
+
+
 def of_runs(
     conn: Connection, ids: Sequence[str]
 ) -> list[tuple[str, str, str, str | None, str | None]]:

@@ -49,3 +49,28 @@ from unnest(%(ids)s::uuid[], %(claims)s::int[], %(streams)s::text[], %(bodies)s:
 join suimon.runs r on r.id = d.id
 where r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
 order by d.place;
+
+-- name: checkpoint
+select c.value from suimon.checkpoints c where c.run_id = %(run)s and c.vertex = %(vertex)s and c.name = %(name)s;
+
+-- name: keep_checkpoint
+insert into suimon.checkpoints (run_id, vertex, name, value, claim_no)
+values (%(run)s, %(vertex)s, %(name)s, %(value)s, %(claim_no)s)
+on conflict (run_id, vertex, name) do nothing;
+
+-- name: keep_part
+insert into suimon.artifacts as a (run_id, vertex, name, part, body, claim_no)
+values (%(run)s, %(vertex)s, %(name)s, %(part)s, %(body)s, %(claim_no)s)
+on conflict (run_id, vertex, name, part) do update set body = excluded.body, claim_no = excluded.claim_no;
+
+-- name: drop_parts
+delete from suimon.artifacts a
+where a.run_id = %(run)s and a.vertex = %(vertex)s and a.name = %(name)s and a.part >= %(part)s;
+
+-- name: keep_progress
+insert into suimon.progress as p (run_id, done, total)
+select d.id, d.done, d.total
+from unnest(%(ids)s::uuid[], %(claims)s::int[], %(dones)s::bigint[], %(totals)s::bigint[]) as d(id, claim_no, done, total)
+join suimon.runs r on r.id = d.id
+where r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
+on conflict (run_id) do update set done = excluded.done, total = excluded.total, at = clock_timestamp();

@@ -19,7 +19,7 @@ from typing import Any, Final
 from suimon.core import clock, suggest
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.errors import UnknownPipeline
+from suimon.errors import InputRefused, UnknownPipeline
 from suimon.run import finish, lane, wake
 
 SQL = statements(__package__, "submit.sql")
@@ -40,6 +40,8 @@ class Target:
     lane_limit: int | None
     priority: int
     graph: str
+    lane_per: str | None = None
+    holds_lane: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +104,18 @@ def _submit_batch(conn: Connection, pipeline: str, batch: Sequence[Request]) -> 
     ids = [uuid7() for _ in batch] if len(batch) == 1 else sorted(uuid7() for _ in batch)
     hashes = [None if r.key is None else hashlib.sha256(r.key.encode()).digest() for r in batch]
     prints = [hashlib.sha256(r.input).digest() for r in batch]
-    small = [r.input.decode() if len(r.input) <= finish.INLINE_BYTES else None for r in batch]
     params: dict[str, Any] = {
         "pipeline": pipeline,
         "ids": ids,
         "key_hashes": hashes,
         "input_hashes": prints,
         "keys": [r.key for r in batch],
-        "inputs": small,
+        "inputs": [r.input.decode() for r in batch],
     }
-    large = [
-        (i, "input", r.input.decode())
-        for i, r, s in zip(ids, batch, small, strict=True)
-        if s is None
-    ]
 
     def act() -> list[Any]:
         with transaction(conn):
             rows = conn.execute(SQL.submit, params).fetchall()
-            if large:
-                new = {str(row[0]) for row in rows}
-                if kept := [one for one in large if one[0] in new]:
-                    finish.keep_payloads(conn, kept)
             free = {row[1] for row in rows if row[2] is None}
             if free:
                 wake.wake(conn, free)
@@ -131,9 +123,13 @@ def _submit_batch(conn: Connection, pipeline: str, batch: Sequence[Request]) -> 
 
     born = retrying(act)
     late: dict[str, int] = {}
-    for _, _, name, place in born:
+    limits: dict[str, int] = {}
+    for _, _, name, place, limit in born:
         if name is not None:
             late[name] = min(place, late.get(name, place))
+            limits[name] = limit
+    if any(name != lane.pipeline_lane(pipeline) for name in limits):
+        lane.make_rows(conn, [(name, limit, None) for name, limit in limits.items()])
     lane.admit(conn, late, late=late)
     made = {row[0] if isinstance(row[0], str) else str(row[0]) for row in born}
     if len(made) == len(batch):
@@ -160,7 +156,10 @@ def _answers(
             continue
         found = winners.get(key_hash) if key_hash is not None else None
         if found is None:
-            target(conn, pipeline)  # says what is wrong with the name
+            per = target(conn, pipeline).lane_per  # or says what is wrong with the name
+            if per is not None:
+                msg = f'the input has no "{per}", which the pipeline\'s concurrency is counted by'
+                raise InputRefused(msg, path=f"$.{per}")
             msg = f'pipeline "{pipeline}" vanished while a run was submitted'
             raise UnknownPipeline(msg, hint="Deploy it again: suimon deploy PATH")
         _, winner, input_hash, status, pruned = found

@@ -2,7 +2,7 @@
 -- un-admitted; admission (lane.sql) follows after the commit. Order in a transaction: submit, wake.
 
 -- name: target
-select p.graph_id, p.pool, p.lane_limit, p.priority, g.body::text as graph
+select p.graph_id, p.pool, p.lane_limit, p.priority, g.body::text as graph, p.lane_per, p.holds_lane
 from suimon.pipelines p
 join suimon.graphs g on g.id = p.graph_id
 where p.name = %(pipeline)s;
@@ -41,19 +41,32 @@ flow as materialized (
     order by r.rank desc limit 1), 0)) as last_rank
   from target t
 ),
+-- a limited pipeline has its lane; with `per` there is one for each value (a missing value makes no run)
+laned as materialized (
+  select a.*, case when t.lane_limit is null then null
+                   when t.lane_per is null then 'pipeline:' || %(pipeline)s
+                   else 'pipeline:' || %(pipeline)s || ':' || left(a.input::jsonb #>> string_to_array(t.lane_per, '.'), 200)
+              end as lane
+  from asked a cross join target t
+),
 born as (
   insert into suimon.runs (id, root_id, rank, lane_rank, graph_id, lane_limit, priority, max_interruptions, admitted,
-                           deadline_at, pipeline, pool, lane, idempotency_key, input)
+                           holds_lane, deadline_at, pipeline, pool, lane, idempotency_key, input)
   select a.id, a.id, flow.last_rank + a.place, case when t.lane_limit is not null then nextval('suimon.lane_rank') end,
          t.graph_id, t.lane_limit, t.priority, t.max_interruptions, t.lane_limit is null,
-         clock_timestamp() + make_interval(secs => t.deadline_s),
-         %(pipeline)s, t.pool, case when t.lane_limit is not null then 'pipeline:' || %(pipeline)s end, a.key, a.input::jsonb
-  from asked a cross join target t cross join flow
-  where a.key_hash is null or a.id in (select run_id from keyed)
+         t.holds_lane, clock_timestamp() + make_interval(secs => t.deadline_s),
+         %(pipeline)s, t.pool, a.lane, a.key,
+         case when octet_length(a.input) <= 8192 then a.input::jsonb end
+  from laned a cross join target t cross join flow
+  where (a.key_hash is null or a.id in (select run_id from keyed)) and (a.lane is not null or t.lane_limit is null)
   order by a.place
-  returning id, pool, lane, lane_rank
+  returning id, pool, lane, lane_rank, lane_limit
+),
+large as (
+  insert into suimon.payloads (run_id, name, body)
+  select a.id, 'input', a.input from asked a join born b on b.id = a.id where octet_length(a.input) > 8192
 )
-select id, pool, lane, lane_rank from born;
+select id, pool, lane, lane_rank, lane_limit from born;
 
 -- name: existing
 select k.key_hash, k.run_id, k.input_hash, r.status, r.id is null as pruned

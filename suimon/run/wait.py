@@ -1,9 +1,10 @@
 """running → waiting on a durable timer, a signal or an approval, and what ends such a wait.
 
-A wait holds no slot and no worker: it is a row with a reason and, if it ends by itself, the instant it does.
-Whoever ends it (``send_signal``, ``decide``) locks the run's row first, and so does whoever parks it, each in a
-statement of its own; a signal that comes while the run is being parked therefore finds it parked. A signal that
-comes early is kept, and the first one of a name wins. An approval is decided once, in whatever process.
+A wait holds no slot and no worker: it is a row with a reason and, if it ends by itself, the instant
+it does. Whoever ends it (``send_signal``, ``decide``) locks the run's row first, and so does
+whoever parks it, each in a statement of its own; a signal that comes while the run is being parked
+therefore finds it parked. A signal that comes early is kept, and the first one of a name wins. An
+approval is decided once, in whatever process.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
-
-
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
@@ -29,7 +28,7 @@ NAME_CHARS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """How a wait stands: over (``done`` or ``timed_out``) with its JSON text, or parked for ``in_s``."""
+    """How a wait stands: over (done or timed out) with its JSON text, or parked for ``in_s``."""
 
     over: bool
     timed_out: bool = False
@@ -127,9 +126,7 @@ def wait_for(
     return retrying(act)
 
 
-def open_deadline(
-    conn: Connection, holder: Holder, vertex: str | None, deadline_s: float
-) -> float:
+def open_deadline(conn: Connection, holder: Holder, vertex: str | None, deadline_s: float) -> float:
     """Seconds left of a task's deadline, which its first try begins; not positive: it has passed.
 
     ``vertex`` is None for a run of one vertex, whose own row keeps it. Raises LostRunError.
@@ -166,7 +163,7 @@ def open_deadline(
 
 
 def send_signal(conn: Connection, run_id: str, name: str, data: bytes, *, by: str) -> bool:
-    """Keep a signal (checked JSON) and wake the run if it waits for it; False: one of that name was there.
+    """Keep a signal (checked JSON), wake the run if it waits for it; False: one was there already.
 
     Raises RunNotFound, and Conflict when the run has ended.
     """
@@ -205,7 +202,7 @@ def ask(
     quorum: int,
     expires_s: float | None,
 ) -> Decision | float | None:
-    """An APPROVAL vertex: its decision, or the seconds until it expires (None: never) after parking.
+    """An APPROVAL vertex: its decision, or the seconds until it expires (None: never), parked.
 
     Raises LostRunError.
     """
@@ -221,9 +218,7 @@ def ask(
             assert row is not None
             if row[0] is not None:
                 return Decision(*row[:4])
-            expired = conn.execute(
-                SQL.expire, {"run": holder.run_id, "vertex": vertex}
-            ).fetchone()
+            expired = conn.execute(SQL.expire, {"run": holder.run_id, "vertex": vertex}).fetchone()
             if expired is not None:
                 return Decision(*expired)
             _park(conn, holder, f"approval:{vertex}", row[4])
@@ -233,12 +228,18 @@ def ask(
 
 
 def decide(
-    conn: Connection, run_id: str, vertex: str, *, approve: bool, by: str, comment: str | None = None
+    conn: Connection,
+    run_id: str,
+    vertex: str,
+    *,
+    approve: bool,
+    by: str,
+    comment: str | None = None,
 ) -> tuple[str | None, int]:
     """Vote on an approval. Returns (the decision if it is complete, votes so far).
 
-    Raises RunNotFound, and Conflict when it was decided already (naming the decision), has expired, or
-    this person has voted.
+    Raises RunNotFound, and Conflict when it was decided already (naming the decision), has expired,
+    or this person has voted.
     """
 
     def act() -> tuple[str | None, int]:
@@ -264,7 +265,8 @@ def _may_vote(run_id: str, vertex: str, row: Any, *, approve: bool, by: str) -> 
         raise RunNotFound(msg, hint="List what waits: suimon approvals list")
     decision, decided_by, decided_at, _, votes, _, expired = row
     if decision is not None:
-        msg = f'"{vertex}" of run {run_id} was {decision} by {decided_by} at {decided_at:%Y-%m-%d %H:%M:%S} UTC'
+        when = f"{decided_at:%Y-%m-%d %H:%M:%S} UTC"
+        msg = f'"{vertex}" of run {run_id} was {decision} by {decided_by} at {when}'
         raise Conflict(msg, hint="An approval is decided once.")
     if expired:
         msg = f'"{vertex}" of run {run_id} has expired'
@@ -288,7 +290,9 @@ def _wake(conn: Connection, run_id: str, reasons: Sequence[str]) -> None:
         wake.wake(conn, [row[0]])
 
 
-def approvals(conn: Connection, *, run_id: str | None = None, all_: bool = False) -> list[dict[str, Any]]:
+def approvals(
+    conn: Connection, *, run_id: str | None = None, all_: bool = False
+) -> list[dict[str, Any]]:
     """Open approvals (or all), oldest first; at most 500."""
     cursor = conn.execute(SQL.approvals, {"run": run_id, "all": all_})
     assert cursor.description is not None
@@ -296,10 +300,8 @@ def approvals(conn: Connection, *, run_id: str | None = None, all_: bool = False
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def send_later(
-    conn: Connection, worker: int, tries: Sequence[tuple[str, int, float]]
-) -> Any:
-    """Send running → waiting for tasks that raised ``Later`` (id, claim_no, seconds); cursor of the ids."""
+def send_later(conn: Connection, worker: int, tries: Sequence[tuple[str, int, float]]) -> Any:
+    """Send running → waiting for tasks that raised ``Later``: (id, claim_no, seconds); their ids."""
     return conn.execute(
         SQL.park_tries,
         {
@@ -310,5 +312,3 @@ def send_later(
         },
         prepare=True,
     )
-
-

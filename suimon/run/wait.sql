@@ -84,7 +84,8 @@ from suimon.approvals a where a.run_id = %(run)s and a.vertex = %(vertex)s for n
 -- One vote of one person; the one that completes the quorum, or a rejection, decides.
 -- name: vote
 update suimon.approvals a
-set votes = case when %(approve)s then a.votes || jsonb_build_object('by', %(by)s::text, 'at', clock_timestamp(), 'comment', %(comment)s::text) else a.votes end,
+set votes = case when %(approve)s then a.votes || jsonb_build_object(
+              'by', %(by)s::text, 'at', clock_timestamp(), 'comment', %(comment)s::text) else a.votes end,
     decision = case when not %(approve)s then 'rejected' when jsonb_array_length(a.votes) + 1 >= a.quorum then 'approved' end,
     decided_by = case when not %(approve)s or jsonb_array_length(a.votes) + 1 >= a.quorum then %(by)s::text end,
     decided_at = case when not %(approve)s or jsonb_array_length(a.votes) + 1 >= a.quorum then clock_timestamp() end,

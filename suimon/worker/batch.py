@@ -51,6 +51,7 @@ class Batch:
     held_back: list[tuple[str, int, str]] = field(default_factory=list)
     lanes: set[str] = field(default_factory=set)
     fanouts: set[int] = field(default_factory=set)
+    progress: list[tuple[str, int, int, int]] = field(default_factory=list)
     later: list[tuple[str, int, float]] = field(default_factory=list)
     wake_from_idle: bool = False
     heads: dict[int, int] = field(default_factory=dict)
@@ -148,6 +149,8 @@ def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
     """What this worker has done, each record under its fence."""
     if batch.logs:
         step.send_logs(conn, batch.worker, batch.logs)
+    if batch.progress:
+        step.send_progress(conn, batch.worker, batch.progress)
     if batch.ended:
         yield _ended, finish.send(conn, batch.worker, batch.ended)
     if batch.again:

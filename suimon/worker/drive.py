@@ -88,9 +88,7 @@ class Driver:
         if held.cancel:
             self.stop(held)
             return
-        action: plan.NextAction = drive.plan.next(
-            drive.steps, run_input=drive.input, run=drive.run
-        )
+        action: plan.NextAction = drive.plan.next(drive.steps, run_input=drive.input, run=drive.run)
         match action:
             case plan.Execute():
                 self._execute(held, action)

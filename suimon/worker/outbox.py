@@ -29,6 +29,7 @@ class Outbox:
 
     ended: list[Ended] = field(default_factory=list)
     again: list[Again] = field(default_factory=list)
+    progress: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
     later: list[tuple[str, int, float]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     logs: list[LogText] = field(default_factory=list)
@@ -44,13 +45,13 @@ class Outbox:
     def urgent(self) -> int:
         """Records that somebody waits for; log text alone is not urgent."""
         return (
-            len(self.ended) + len(self.later) + len(self.again) + len(self.steps) + len(self.interrupted)
-            + len(self.released) + len(self.held_back)
+            len(self.ended) + len(self.later) + len(self.again) + len(self.steps)
+            + len(self.interrupted) + len(self.released) + len(self.held_back)
         )  # fmt: skip
 
     def logs_due(self, now: float) -> bool:
         """Whether log text alone is worth a batch now."""
-        if not self.logs:
+        if not self.logs and not self.progress:
             return False
         return self.log_bytes > LOG_BYTES or now - self.since > LOG_SECONDS
 
@@ -59,7 +60,7 @@ class Outbox:
         return Batch(
             worker, worker_name, self.ended, self.again, self.steps, self.logs, self.interrupted,
             rescue.ALONE_IN_SLOT, self.released, self.held_back, self.lanes, self.fanouts,
-            later=self.later,
+            later=self.later, progress=[(*fence, *said) for fence, said in self.progress.items()],
         )  # fmt: skip
 
     def put_back(self, batch: Batch) -> None:
@@ -117,6 +118,12 @@ class Outbox:
         """Its slot died while it may have been at work."""
         self._touch(held.run.lane, held.run.fanout_id)
         self.interrupted.append(held.fence)
+
+    def say_progress(self, held: Held, done: int, total: int) -> None:
+        """How far a run says it is; only the last word counts."""
+        if not self.urgent and not self.logs and not self.progress:
+            self.since = clock.monotonic()
+        self.progress[held.fence] = (done, total)
 
     def log(self, held: Held, stream: str, text: str) -> None:
         """A piece of log text of the try under way."""

@@ -5,7 +5,6 @@ A success of a run with one vertex is the hot path: a lookup, a record, nothing 
 
 from __future__ import annotations
 
-import functools
 import logging
 import random
 from typing import TYPE_CHECKING, Any, Final
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from suimon.core import backoff, clock
-from suimon.run import spawn
 from suimon.run.finish import Again, Ended
 from suimon.worker import wire
 from suimon.worker.held import Held, Slot
+from suimon.worker.questions import Questions
 from suimon.worker.rawlog import RawLog
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ class Results:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._questions = Questions(worker)
         self._rng = random.Random()  # noqa: S311  (jitter, no secret)
 
     def lines(self, slot: Slot, lines: list[bytes]) -> None:
@@ -68,8 +68,12 @@ class Results:
             if held is not None:
                 self._worker.outbox.log(held, parts[2].decode(), orjson.loads(parts[3]))
         elif head == b"Q":
-            self._question(int(parts[1]), orjson.loads(parts[2]))
-        elif head != b"G":
+            self._questions.ask(int(parts[1]), orjson.loads(parts[2]))
+        elif head == b"G":
+            held = self._worker.tokens.get(int(parts[1]))
+            if held is not None and not held.gone:
+                self._worker.outbox.say_progress(held, int(parts[2]), int(parts[3]))
+        else:
             log.error("slot %d said %r; it is ended", slot.no, parts[0][:40])
             self._worker.slots.kill(slot, "it does not speak the protocol")
 
@@ -186,39 +190,6 @@ class Results:
         else:
             self._worker.spawner.list_ended(held, body["n"])
 
-    def _question(self, token: int, body: dict[str, Any]) -> None:
-        """A page of a merge's children; only of the run's own fan-outs."""
-        held = self._worker.tokens.get(token)
-        if held is None or held.drive is None:
-            return
-        number = body["q"]
-        mine = [f for f in held.drive.fanouts.values() if str(f.id) == str(body.get("fanout"))]
-        if body.get("op") != "children" or not mine:
-            refusal = wire.refuse(number, "NotYours", "this run has no such fan-out")
-            self._worker.send_to_slot(held, refusal)
-            return
-        work = functools.partial(
-            spawn.page,
-            fanout=mine[0].id,
-            base=mine[0].base,
-            which=str(body.get("which")),
-            after=int(body.get("after", -1)),
-            limit=int(body.get("limit", wire.PAGE_ROWS)),
-        )
-
-        def answer(rows: list[tuple[Any, ...]]) -> None:
-            page = [
-                [p, k, s, _json(value), _json(error), run_id]
-                for p, k, s, value, error, run_id in rows
-            ]
-            self._worker.send_to_slot(held, wire.answer(number, page))
-
-        def refuse(error: Exception) -> None:
-            text = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self._worker.send_to_slot(held, wire.refuse(number, type(error).__name__, text))
-
-        self._worker.desk.ask(work, answer, refuse)
-
     # ------------------------------------------------------------------ raw output
 
     def drain_raw(self, slot: Slot) -> None:
@@ -240,7 +211,3 @@ class Results:
             for stream, text in held.raw.end():
                 self._worker.outbox.log(held, stream, text)
             held.raw = None
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else orjson.Fragment(text)

@@ -173,6 +173,32 @@ class Run:
         self.pending_progress = None
         self.desk.write(wire.progress(self.token, done, total))
 
+    @property
+    def is_async(self) -> bool:
+        return self.program.is_async
+
+    def ask(self, body: dict[str, Any]) -> Any:
+        """Ask the worker and wait for its answer; a cancel ends the wait."""
+        reply = self.desk.ask(self, body)
+        while True:
+            try:
+                return _answer(reply.get(timeout=WAIT_SECONDS))
+            except queue.Empty:
+                if self.cancelled:
+                    msg = "the run was cancelled"
+                    raise errors.Cancelled(msg) from None
+
+    async def ask_async(self, body: dict[str, Any]) -> Any:
+        reply = self.desk.ask(self, body)
+        # The answer usually is there within a millisecond; a longer one is not worth a thread.
+        pause = 0.001
+        while True:
+            try:
+                return _answer(reply.get_nowait())
+            except queue.Empty:
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.05)
+
     def settle(self) -> None:
         """Nothing of this run may come after its result: send what is held back."""
         if self.pending_progress is not None:
@@ -198,44 +224,29 @@ class FanoutPages:
         self._fanout = fanout
 
     def fetch(self, which: Which, after: int) -> list[Row]:
-        reply = self._ask(which, after)
-        while True:
-            try:
-                return _rows(reply.get(timeout=WAIT_SECONDS))
-            except queue.Empty:
-                if self._run.cancelled:
-                    msg = "the run was cancelled"
-                    raise errors.Cancelled(msg) from None
+        rows: list[Row] = self._run.ask(self._body(which, after))
+        return rows
 
     async def fetch_async(self, which: Which, after: int) -> list[Row]:
-        reply = self._ask(which, after)
-        # The answer usually is there within a millisecond; a longer one is not worth a thread.
-        pause = 0.001
-        while True:
-            try:
-                return _rows(reply.get_nowait())
-            except queue.Empty:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 0.05)
+        rows: list[Row] = await self._run.ask_async(self._body(which, after))
+        return rows
 
-    def _ask(self, which: Which, after: int) -> queue.SimpleQueue[dict[str, Any]]:
-        body = {
+    def _body(self, which: Which, after: int) -> dict[str, Any]:
+        return {
             "op": "children",
             "fanout": self._fanout,
             "after": after,
             "which": which,
             "limit": wire.PAGE_ROWS,
         }
-        return self._run.desk.ask(self._run, body)
 
 
-def _rows(reply: dict[str, Any]) -> list[Row]:
+def _answer(reply: dict[str, Any]) -> Any:
     if "err" in reply:
         problem = reply["err"]
-        msg = f"the children could not be read: {problem.get('message')}"
+        msg = f"the worker refused: {problem.get('message')}"
         raise RuntimeError(msg)
-    rows: list[Row] = reply["ok"]
-    return rows
+    return reply["ok"]
 
 
 # --------------------------------------------------------------------------- how it ends

@@ -231,13 +231,18 @@ def child_of_pipeline(
     """A pipeline as target: its current graph, and its own lane if it has a limit."""
     target = submit.target(conn, pipeline)
     child_lane, lane_limit = fanout_lane, limit
+    per = target.lane_per
     if target.lane_limit is not None:
-        child_lane = spawn.sub_lane(conn, run.id, lane.pipeline_lane(pipeline))
-        lane_limit = target.lane_limit if "/" not in child_lane else 1
-        lane.make_rows(conn, [(child_lane, lane_limit, None)])
+        child_lane, lane_limit = lane.pipeline_lane(pipeline), target.lane_limit
+        if per is None:
+            child_lane = spawn.sub_lane(conn, run.id, child_lane)
+            lane_limit = target.lane_limit if "/" not in child_lane else 1
+            lane.make_rows(conn, [(child_lane, lane_limit, None)])
     return Child(
         pipeline, target.graph_id, None, pool or target.pool, run.priority, INTERRUPTIONS,
         child_lane, lane_limit, own_lane=child_lane is not None and child_lane == fanout_lane,
+        lane_per=per if target.lane_limit is not None else None,
+        holds_lane=target.holds_lane,
     )  # fmt: skip
 
 

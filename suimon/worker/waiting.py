@@ -1,7 +1,8 @@
-"""Vertices that wait, and children of one's own: timers, signals, approvals, another pipeline's run.
+"""Vertices that wait, and single children: timers, signals, approvals, another pipeline's run.
 
-Nothing here holds a slot. A wait parks the run as a row; a START (or a task of another pool) is a fan-out of
-one child, with the same ids, fences and wake-ups as any other, whose end is the step's result.
+Nothing here holds a slot. A wait parks the run as a row; a START (or a task of another pool) is a
+fan-out of one child, with the same ids, fences and wake-ups as any other, whose end is the step's
+result.
 """
 
 from __future__ import annotations
@@ -101,7 +102,12 @@ class Waiter:
 
         def child(conn: Connection) -> Child:
             return child_of_pipeline(
-                conn, held.run, action.pipeline, pool=action.config.get("pool"), fanout_lane=None, limit=None
+                conn,
+                held.run,
+                action.pipeline,
+                pool=action.config.get("pool"),
+                fanout_lane=None,
+                limit=None,
             )
 
         self._one(held, action.vertex, text, child)
@@ -219,7 +225,13 @@ def _one_child(
 ) -> One:
     """Make the child if it is not there, then look: its end, or None after parking the parent."""
     fanout = spawn.open_fanout(
-        conn, holder, vertex=vertex, base=submit.fanout_base(), policy=Policy(), limit=None, shared=None
+        conn,
+        holder,
+        vertex=vertex,
+        base=submit.fanout_base(),
+        policy=Policy(),
+        limit=None,
+        shared=None,
     )
     if fanout.expected is None:
         print_ = jsonsafe.content_hash(text.encode())
@@ -243,5 +255,7 @@ def _end_of(conn: Connection, fanout: FanoutState) -> One:
         _, _, _, value, _, _ = spawn.page(conn, fanout.id, fanout.base, "succeeded", -1, 1)[0]
         return "succeeded", (value or "null").encode(), None
     _, _, state, _, error, run_id = spawn.page(conn, fanout.id, fanout.base, "failed", -1, 1)[0]
-    found = orjson.loads(error) if error else {"type": "ChildEnded", "message": f"the child {state}"}
+    found = (
+        orjson.loads(error) if error else {"type": "ChildEnded", "message": f"the child {state}"}
+    )
     return ("timed_out" if state == "timed_out" else "failed"), None, {**found, "run_id": run_id}

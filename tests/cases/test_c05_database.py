@@ -59,10 +59,9 @@ def test_c04_c05_notifications_lost_while_the_listener_is_away(deployed: Engine)
         "select count(pg_terminate_backend(pid)) from pg_stat_activity"
         " where application_name = 'suimon:listen' and datname = current_database()"
     )
-    cuts = 0
     for number in range(200):
         if random.random() < 0.25:
-            cuts += deployed.one(cut)
+            deployed.until(lambda: deployed.one(cut), "the listener was cut off")
         if random.random() < 0.5:
             deployed.until(deployed.slots_idle, "the worker is idle")
         runs.append(deployed.submit("short", {"n": number}))
@@ -71,7 +70,6 @@ def test_c04_c05_notifications_lost_while_the_listener_is_away(deployed: Engine)
         "select max(extract(epoch from started_at - created_at)) from suimon.runs"
     )
     assert late < POLL_SECONDS + 2
-    assert cuts >= 5
     assert "the listening connection broke" in worker.log
     assert "Traceback" not in worker.log
     assert worker.running
@@ -97,10 +95,11 @@ def test_c04_c06_database_away(
     assert own_server.pid
     os.kill(own_server.pid, signal.SIGQUIT)
     own_engine.until(lambda: not own_server.running, "the server has stopped")
-    sign = "ending the slots before others take over" if long else "it is not there"
-    if long:
-        for worker in workers:
-            own_engine.until(lambda w=worker: sign in w.log, "its slots ended in time")
+    for worker in workers if long else ():
+        own_engine.until(
+            lambda w=worker: "ending the slots before others take over" in w.log,
+            "its slots ended in time",
+        )
     own_server.start()
     back_at = monotonic()
     if long:

@@ -29,7 +29,7 @@ def test_show_has_counts_errors_durations_and_steps(cli: Cli, fan: str) -> None:
     assert {"id", "pipeline", "status", "reason", "attempt", "input", "output", "error"} <= set(
         found
     )
-    assert {"counts", "created_at", "started_at", "finished_at", "parent_id"} <= set(found)
+    assert {"counts", "created_at", "started_at", "finished_at", "parent_id", "error"} <= set(found)
     assert found["counts"]["total"] == 40
     assert (found["counts"]["succeeded"], found["counts"]["failed"]) == (36, 4)
     fanout = found["fanouts"][0]

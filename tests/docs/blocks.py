@@ -42,8 +42,8 @@ class Block:
 
 
 def documents() -> list[Path]:
-    """README.md and every document, in order."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    """README.md, CONTRIBUTING.md and every document, in order."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(path: Path) -> list[Block]:

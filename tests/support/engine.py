@@ -34,6 +34,7 @@ from suimon.worker import processes
 PATIENCE_SECONDS = 40.0
 HEARTBEAT_SECONDS = 0.2
 TERMINAL = ("succeeded", "failed", "timed_out", "cancelled")
+COMMAND = (sys.executable, "-m", "suimon.cli.main")
 MAIN = Path(__file__).with_name("worker_main.py")
 
 _RUN = """
@@ -72,7 +73,15 @@ class Run:
 class WorkerProcess:
     """One worker: its process, its guardian, its slots, its log."""
 
-    def __init__(self, name: str, command: Sequence[str], stdin: str | None, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        stdin: str = "",
+        env: dict[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.log_file = log
         with log.open("wb") as stream:
@@ -82,9 +91,10 @@ class WorkerProcess:
                 stdout=stream,
                 stderr=stream,
                 start_new_session=True,
+                env=env,
             )
         assert self.process.stdin is not None
-        self.process.stdin.write((stdin or "").encode())
+        self.process.stdin.write(stdin.encode())
         self.process.stdin.close()
         self.pid = self.process.pid
 
@@ -208,11 +218,35 @@ class Engine:
         }
         command = [sys.executable, str(MAIN), folder]
         log = self.folder / f"{name}-{self._count}.log"
-        worker = WorkerProcess(name, command, json.dumps(given) + "\n", log)
+        worker = WorkerProcess(name, command, log, stdin=json.dumps(given) + "\n")
         self.workers.append(worker)
-        if ready:
-            self.until(lambda: self.worker_id(worker), f"{name} registered")
-            self.until(lambda: len(worker.slots()) == slots, f"{name} has its slots")
+        return self._ready(worker, slots) if ready else worker
+
+    def command(self, *arguments: str, env: dict[str, str] | None = None) -> WorkerProcess:
+        """`suimon ...` as a process, with the URL in its environment as people have it."""
+        self._count += 1
+        name = f"w{self._count}"
+        given = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        given |= {"TMPDIR": str(self.folder), "SUIMON_DATABASE_URL": self.url, **(env or {})}
+        made = WorkerProcess(
+            name, [*COMMAND, *arguments], self.folder / f"{name}.log", env=given
+        )  # fmt: skip
+        self.workers.append(made)
+        return made
+
+    def command_worker(
+        self, *options: str, slots: int = 2, env: dict[str, str] | None = None
+    ) -> WorkerProcess:
+        """A worker started by the command line, ready."""
+        name = f"w{self._count + 1}"
+        beat = f"{HEARTBEAT_SECONDS * 1000:.0f}ms"
+        arguments = ["--slots", str(slots), "--name", name, "--sweep", "500ms", "--heartbeat", beat]
+        worker = self.command("worker", str(self.project.root), *arguments, *options, env=env)
+        return self._ready(worker, slots)
+
+    def _ready(self, worker: WorkerProcess, slots: int) -> WorkerProcess:
+        self.until(lambda: self.worker_id(worker), f"{worker.name} registered")
+        self.until(lambda: len(worker.slots()) == slots, f"{worker.name} has its slots")
         return worker
 
     def worker_id(self, worker: WorkerProcess) -> int | None:
