@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from suimon.client import AsyncClient, Client
-    from suimon.context import Context, MergeResult, Rows
+    from suimon.context import Context, Later, MergeResult, Rows
     from suimon.errors import (
         Cancelled,
         Conflict,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         InputRefused,
         InvalidJson,
         ItemsChanged,
-        Later,
         LoadFailed,
         MergeFailed,
         PayloadTooLarge,
@@ -87,6 +86,7 @@ _HOMES: Final = {
     "Event": "suimon.trigger_types",
     "Every": "suimon.trigger_types",
     "File": "suimon.trigger_types",
+    "Later": "suimon.context",
     "Limit": "suimon.pipeline",
     "MergeResult": "suimon.context",
     "Pipeline": "suimon.pipeline",

@@ -1,14 +1,15 @@
 """A file that a task publishes: written here, stored in parts, seen when its step has ended well.
 
-The file is the task's own until the `with` block ends; then it goes to the worker part by part. What a try
-wrote is visible only if that very try ended its step, so a failed or repeated try leaves nothing half done.
+The file is the task's own until the `with` block ends; then it goes to the worker part by part.
+What a try wrote is visible only if that very try ended its step, so a failed or repeated try leaves
+nothing half done.
 """
 
 from __future__ import annotations
 
 import base64
 import tempfile
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from suimon.context import Host
@@ -33,7 +34,7 @@ class Artifact:
             raise TypeError(msg)
         return self._file.write(data.encode() if isinstance(data, str) else data)
 
-    def __enter__(self) -> Artifact:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

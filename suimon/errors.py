@@ -26,8 +26,7 @@ texts may change.
     │   ├── DuplicateKeys       SUI-5002
     │   └── MergeFailed         SUI-5003   more children failed than the merge tolerates
     ├── Fatal                   SUI-6001   raised by tasks: end this run, do not retry
-    ├── Cancelled               SUI-6002   raised inside a task whose run is being cancelled
-    └── Later                   SUI-6003   raised by tasks: call me again after this time
+    └── Cancelled               SUI-6002   raised inside a task whose run is being cancelled
 """
 
 # ruff: noqa: N818  (the names say what happened; "Error" at the end of each would add nothing)
@@ -37,8 +36,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-from suimon.core import durations
 
 # The command line's exit codes; the same table holds for every command.
 EXIT_NEGATIVE = 1
@@ -400,28 +397,3 @@ class Cancelled(SuimonError):
 
     code = "SUI-6002"
     exit_code = EXIT_CANCELLED
-
-
-class Later(SuimonError):
-    """Raise it in a task to be called again after a time: `raise Later("2m", progress=40)`.
-
-    The run waits without a slot meanwhile. It counts neither as a try nor as a failure, so polling
-    an outside job may go on for hours; the task's `deadline` still holds.
-    """
-
-    code = "SUI-6003"
-
-    def __init__(self, after: str, *, progress: Any = None, detail: str | None = None) -> None:
-        #: How long to wait, in milliseconds.
-        self.after_ms = durations.milliseconds(after)
-        #: What to show meanwhile; any JSON value.
-        self.progress = progress
-        self.after = after
-        super().__init__(f"later, after {after}", detail=detail)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _later, (self.after, self.progress, self.detail)
-
-
-def _later(after: str, progress: Any, detail: str | None) -> Later:
-    return Later(after, progress=progress, detail=detail)

@@ -1,4 +1,4 @@
-"""The canonical graph: what Python and JSON definitions become, what is stored, what is hashed.
+"""The canonical graph: what Python, JSON and YAML become, what is stored, what is hashed.
 
 A graph is a JSON object `{suimon: 1, pipeline, ..., vertices: {id: vertex}, output}`. The canonical
 form leaves out what is default, has no nulls, sorted keys and no spaces; its SHA-256 is the
@@ -9,8 +9,8 @@ have the same bytes, as far as that can be told without running them.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -32,9 +32,9 @@ from suimon.graph_check import check
 from suimon.graph_fields import (
     CONFIG_DEFAULTS,
     FORMAT,
-    MAX_TEXT_BYTES,
     PIPELINE_DEFAULTS,
 )
+from suimon.graph_text import Document, Lines, json_lines, line_of, read_json, yaml_documents
 from suimon.graph_triggers import DEFAULTS as TRIGGER_DEFAULTS
 
 __all__ = [
@@ -47,11 +47,14 @@ __all__ = [
     "TASK",
     "WAIT",
     "Graph",
+    "Parsed",
     "canonical",
     "check",
     "graph_hash",
     "normalise",
     "parse",
+    "parse_yaml",
+    "read_all",
     "setting",
 ]
 
@@ -76,13 +79,59 @@ def setting(graph: Mapping[str, Any], name: str) -> Any:
     return graph.get(name, PIPELINE_DEFAULTS.get(name))
 
 
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """One definition of a text: its graph, and the line of each of its parts."""
+
+    graph: Graph
+    lines: Lines
+
+
 def parse(text: bytes | str, *, file: str | None = None) -> Graph:
     """Read one JSON definition: checked and normalised, or DefinitionError with all mistakes."""
-    raw = _read(text, file)
-    mistakes = check(raw)
+    found, mistakes = read_all(text, file=file)
     if mistakes:
-        raise DefinitionError(_in_file(mistake, file) for mistake in mistakes)
-    return normalise(raw)
+        raise DefinitionError(mistakes)
+    return found[0].graph
+
+
+def parse_yaml(text: bytes | str, *, file: str | None = None) -> list[Graph]:
+    """Read all definitions of a YAML text, one a document, or DefinitionError with all mistakes."""
+    found, mistakes = read_all(text, file=file, yaml=True)
+    if mistakes:
+        raise DefinitionError(mistakes)
+    return [parsed.graph for parsed in found]
+
+
+def read_all(
+    text: bytes | str, *, file: str | None = None, yaml: bool = False
+) -> tuple[list[Parsed], list[Mistake]]:
+    """Every sound definition of a text, and every mistake of the others, with file and line."""
+    found: list[Parsed] = []
+    mistakes: list[Mistake] = []
+    try:
+        for document in _documents(text, file, yaml=yaml):
+            wrong = check(document.value)
+            mistakes += [_in_file(mistake, file, document.lines) for mistake in wrong]
+            if not wrong:
+                found.append(Parsed(normalise(document.value), document.lines))
+    except DefinitionError as error:
+        mistakes += error.mistakes
+    if not found and not mistakes:
+        mistakes.append(Mistake(None, None, "there is no definition in the text", file=file))
+    return found, mistakes
+
+
+def _documents(text: bytes | str, file: str | None, *, yaml: bool) -> Iterator[Document]:
+    if yaml:
+        yield from yaml_documents(text, file)
+    else:
+        yield Document(read_json(text, file), json_lines(text))
+
+
+def _in_file(mistake: Mistake, file: str | None, lines: Lines) -> Mistake:
+    line = mistake.line or line_of(lines, mistake.vertex, mistake.field)
+    return replace(mistake, file=file, line=line)
 
 
 def normalise(raw: Mapping[str, Any]) -> Graph:
@@ -177,70 +226,3 @@ def quote(constant: Any) -> Any:
     if isinstance(constant, list):
         return [quote(inner) for inner in constant]
     return constant
-
-
-# --------------------------------------------------------------------------- reading text
-
-
-class _DuplicateKeyError(ValueError):
-    pass
-
-
-def _read(text: bytes | str, file: str | None) -> Any:
-    """JSON text to Python, bounded in size, with duplicate keys refused."""
-    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
-    if len(raw) > MAX_TEXT_BYTES:
-        message = f"the definition is {len(raw):,} bytes; the limit is {MAX_TEXT_BYTES:,}"
-        raise _unreadable(message, file, hint="a definition holds steps, not data")
-    try:
-        return json.loads(
-            raw.decode("utf-8-sig"),
-            object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-        )
-    except UnicodeDecodeError as error:
-        message = f"the definition is not valid UTF-8 at byte {error.start}"
-        raise _unreadable(message, file) from None
-    except RecursionError:
-        message = "the definition is nested far too deeply"
-        raise _unreadable(message, file) from None
-    except json.JSONDecodeError as error:
-        message = f"the definition is not valid JSON: {error.msg}, column {error.colno}"
-        raise _unreadable(message, file, line=error.lineno) from None
-    except ValueError as error:
-        raise _unreadable(str(error), file) from None
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        msg = f'the key "{twice}" stands twice in one object'
-        raise _DuplicateKeyError(msg)
-    return result
-
-
-def _refuse_constant(name: str) -> Any:
-    msg = f"{name} is no JSON number"
-    raise ValueError(msg)
-
-
-def _unreadable(
-    message: str, file: str | None, *, line: int | None = None, hint: str | None = None
-) -> DefinitionError:
-    return DefinitionError([Mistake(None, None, message, hint, file=file, line=line)])
-
-
-def _in_file(mistake: Mistake, file: str | None) -> Mistake:
-    if file is None or mistake.file is not None:
-        return mistake
-    return Mistake(
-        mistake.vertex,
-        mistake.field,
-        mistake.message,
-        mistake.hint,
-        pipeline=mistake.pipeline,
-        file=file,
-        line=mistake.line,
-    )

@@ -13,11 +13,12 @@ from typing import Any
 
 from suimon import graph_fields as fields
 from suimon.core import jsonsafe, refs, shape
-from suimon.core.shape import CONDITIONS, MERGE, SPAWNER, START, TASK, WAIT
+from suimon.core.shape import CONDITIONS, MERGE, READ, SPAWNER, START, TASK, WAIT
 from suimon.core.suggest import did_you_mean, one_of
 from suimon.errors import InvalidJson, Mistake
 from suimon.graph_links import check_links
 from suimon.graph_triggers import check_inputs, check_triggers
+from suimon.read import options as reading
 
 _PIPELINE_KEYS = ("suimon", "pipeline", *fields.PIPELINE_FIELDS, "triggers", "vertices", "output")
 _VERTEX_KEYS = ("type", "after", "inputs", "when", "unless", "runIf", "config")
@@ -281,6 +282,8 @@ def _check_config(name: str, kind: str, config: Any, notes: Notes) -> bool:
             _apply(rules[key], value, name, f"config.{key}", notes)
     if kind == TASK and "task" not in config:
         notes.add(name, "config.task", 'a TASK needs "task": "module:function"')
+    if kind == READ and config.get("format") in reading.FORMATS:
+        _check_reading(name, config, notes)
     if kind == SPAWNER:
         _check_target(name, config, notes)
     if kind == START and "pipeline" not in config:
@@ -289,6 +292,15 @@ def _check_config(name: str, kind: str, config: Any, notes: Notes) -> bool:
         hint = 'name the states: "tolerateChildFailures": ["FAILED"]'
         notes.add(name, "config.failureTolerance", "a bound without tolerated states", hint)
     return True
+
+
+def _check_reading(name: str, config: Mapping[str, Any], notes: Notes) -> None:
+    """Options that another format has: silently ignored, they would be a promise not kept."""
+    for key, value in config.items():
+        if key in reading.RULES and reading.RULES[key](value) is None:
+            problem = reading.problem(config["format"], key, value)
+            if problem:
+                notes.add(name, f"config.{key}", f"{key} {problem}")
 
 
 def _check_target(name: str, config: Mapping[str, Any], notes: Notes) -> None:

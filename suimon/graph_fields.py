@@ -7,7 +7,6 @@ form. Each rule answers with None when a value is fine, else with the end of the
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import Any, Final
 from suimon.core import backoff, durations
 from suimon.core.shape import APPROVAL, MERGE, READ, RUN_IF, SPAWNER, START, TASK, WAIT
 from suimon.core.tolerance import TOLERABLE
+from suimon.read import options as reading
 
 FORMAT: Final = 1
 UNLIMITED: Final = "unlimited"
@@ -158,32 +158,6 @@ def flag(value: Any) -> str | None:
     return None if isinstance(value, bool) else f"must be true or false, not {value!r}"
 
 
-def encoding(value: Any) -> str | None:
-    if value == "auto":
-        return None
-    try:
-        known = isinstance(value, str) and codecs.lookup(value) is not None
-        "".encode(value)  # refuses codecs that are not text encodings, like "base64"
-    except (LookupError, TypeError):
-        known = False
-    return None if known else f'must be "auto" or the name of an encoding, not {value!r}'
-
-
-def delimiter(value: Any) -> str | None:
-    if value == "auto" or (isinstance(value, str) and len(value) == 1 and value not in '"\r\n\0'):
-        return None
-    return f'must be "auto" or one character, not {value!r}'
-
-
-def header(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return None
-    names = isinstance(value, list) and value and all(isinstance(n, str) and n for n in value)
-    if not names:
-        return f"must be true, false or a list of column names, not {value!r}"
-    return None if len(set(value)) == len(value) else "names a column twice"
-
-
 def states(value: Any) -> str | None:
     listed = isinstance(value, list) and bool(value)
     if listed and all(isinstance(name, str) and name.upper() in TOLERABLE for name in value):
@@ -225,11 +199,8 @@ _TRIES: Final[Mapping[str, Rule]] = {
 CONFIG_FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
     TASK: {"task": task_name, **_TRIES},
     READ: {
-        "format": one_of("csv", "jsonl"),
-        "encoding": encoding,
-        "delimiter": delimiter,
-        "header": header,
-        "skip": whole(0, 10_000),
+        "format": one_of(*reading.FORMATS),
+        **reading.RULES,
     },
     SPAWNER: {
         "task": task_name,
@@ -285,7 +256,7 @@ PIPELINE_DEFAULTS: Final[Mapping[str, Any]] = {
 
 CONFIG_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     TASK: {"retries": 0, "backoff": backoff.DEFAULT},
-    READ: {"encoding": "utf-8", "delimiter": "auto", "header": True, "skip": 0},
+    READ: reading.DEFAULTS,
     SPAWNER: {"retries": 0, "backoff": backoff.DEFAULT, "concurrency": UNLIMITED},
     MERGE: {"failFast": False, "stragglers": "cancel", "grace": "10s"},
     WAIT: {},

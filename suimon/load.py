@@ -27,6 +27,7 @@ import orjson
 from suimon.core import clock
 from suimon.errors import DefinitionError, LoadFailed, Mistake
 from suimon.graph_set import TaskInfo
+from suimon.graph_triggers import WARNING as TRIGGERS_WARNING
 
 TIMEOUT_SECONDS: Final = 60.0
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
@@ -54,6 +55,12 @@ class Loaded:
     tasks: Mapping[str, TaskInfo]
     mistakes: tuple[Mistake, ...]
     output: str = ""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is no mistake and still should be known before it is relied on."""
+        named = [one.name for one in self.pipelines if one.graph.get("triggers")]
+        return (f"{TRIGGERS_WARNING} ({', '.join(named)})",) if named else ()
 
     def check(self) -> Loaded:
         """Raise DefinitionError with all mistakes, or give back the same object."""

@@ -18,15 +18,18 @@ from suimon import graph as graphs
 from suimon import modules
 from suimon.binding import bind
 from suimon.core.suggest import one_of
-from suimon.errors import DefinitionError, LoadFailed, Mistake
+from suimon.errors import LoadFailed, Mistake
 from suimon.graph_fields import MAX_TEXT_BYTES
 from suimon.graph_set import TaskInfo, check_tasks, check_together
+from suimon.graph_text import line_of
 from suimon.pipeline import Pipeline, pipeline_of
 from suimon.task import describe, options_of
 
 # A JSON file is a definition when its object has the key "suimon"; looked for in its beginning.
 _LOOKS_LIKE_ONE: Final = re.compile(rb'"suimon"\s*:')
-_YAML_LOOKS_LIKE_ONE: Final = re.compile(rb"^suimon\s*:", re.MULTILINE)
+_YAML_LOOKS_LIKE_ONE: Final = re.compile(
+    rb"""^(?:--- +)?(?:\{\s*)?["']?suimon["']?\s*:""", re.MULTILINE
+)
 _HEAD_BYTES: Final = 64 * 1024
 
 
@@ -139,35 +142,32 @@ class Reader:
         self.graphs[name] = graph
         self.files[name] = file
 
-    # ----------------------------------------------------------------- JSON
+    # ----------------------------------------------------------------- JSON and YAML
 
     def _read_definition(self, file: Path) -> None:
         shown = self._shown(file)
-        named_itself = Path(self.path).absolute() == file
+        is_yaml = file.suffix != ".json"
+        looks_like_one = (_YAML_LOOKS_LIKE_ONE if is_yaml else _LOOKS_LIKE_ONE).search
         try:
             with file.open("rb") as stream:
                 head = stream.read(_HEAD_BYTES)
-                if file.suffix != ".json":
-                    self._refuse_yaml(head, shown, named_itself=named_itself)
-                    return
-                if not named_itself and not _LOOKS_LIKE_ONE.search(head):
-                    return  # data that happens to be JSON
+                if Path(self.path).absolute() != file and not looks_like_one(head):
+                    return  # data that happens to be JSON or YAML
                 text = head + stream.read(MAX_TEXT_BYTES + 1 - len(head))
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
             self.mistakes.append(Mistake(None, None, message, file=shown))
             return
-        try:
-            self._add_graph(graphs.parse(text, file=shown), shown)
-        except DefinitionError as error:
-            self.broken.update(m.pipeline for m in error.mistakes if m.pipeline)
-            self.mistakes += error.mistakes
-
-    def _refuse_yaml(self, head: bytes, shown: str, *, named_itself: bool) -> None:
-        if named_itself or _YAML_LOOKS_LIKE_ONE.search(head):
-            message = "YAML definitions are not in this version"
-            hint = "write it in Python or as JSON"
-            self.mistakes.append(Mistake(None, None, message, hint, file=shown))
+        found, mistakes = graphs.read_all(text, file=shown, yaml=is_yaml)
+        self.broken.update(mistake.pipeline for mistake in mistakes if mistake.pipeline)
+        self.mistakes += mistakes
+        for parsed in found:
+            name = parsed.graph["pipeline"]
+            if name not in self.graphs:
+                for vertex in [None, *parsed.graph["vertices"]]:
+                    line = line_of(parsed.lines, vertex, None)
+                    self.lines[name, vertex] = (shown, line or 0)
+            self._add_graph(parsed.graph, shown, parsed.lines.get(("pipeline",)))
 
     # ----------------------------------------------------------------- helpers
 

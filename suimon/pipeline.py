@@ -124,20 +124,38 @@ class Pipeline(Builder):
         format: str | None = None,  # noqa: A002
         encoding: str | None = None,
         delimiter: str | None = None,
-        header: bool | Sequence[str] | None = None,
+        header: bool | int | Sequence[str] | None = None,
         skip: int | None = None,
+        schema: Mapping[str, str] | None = None,
+        on_bad_value: str | None = None,
+        sheet: str | int | None = None,
+        fill_merged: bool | None = None,
+        formulas: str | None = None,
+        match: str | None = None,
+        ignore: Sequence[str] | None = None,
+        recursive: bool | None = None,
         after: After = (),
         when: Reference | None = None,
         unless: Reference | None = None,
         run_if: str | None = None,
     ) -> Reference:
-        """Read a CSV or JSONL file, row by row. Give it to `spawn` as items, or to a task."""
+        """Read a file (CSV, JSONL, Parquet, Excel), a folder of them as one table, or, with
+        `format="files"`, the list of a folder's files. Give it to `spawn` as items, or to a task.
+        """
         config = {
             "format": format,
             "encoding": encoding,
             "delimiter": delimiter,
-            "header": header if header is None or isinstance(header, bool) else list(header),
+            "header": header if header is None or isinstance(header, int) else list(header),
             "skip": skip,
+            "schema": schema if schema is None else dict(schema),
+            "onBadValue": on_bad_value,
+            "sheet": sheet,
+            "fillMerged": fill_merged,
+            "formulas": formulas,
+            "match": match,
+            "ignore": ignore if ignore is None else list(ignore),
+            "recursive": recursive,
         }
         order = Order(after, when, unless, run_if)
         return self._add(id, graphs.READ, {"path": path}, config, order)

@@ -67,6 +67,38 @@ def test_recursion_without_limits_is_allowed() -> None:
     assert told(pipeline("a", "a", limit="unlimited")) == ""
 
 
+def start(name: str, target: str, given: Any = None, **config: Any) -> dict[str, Any]:
+    inputs = {} if given is None else {"input": given}
+    vertex = {"type": "START", "inputs": inputs, "config": {"pipeline": target, **config}}
+    return {"suimon": 1, "pipeline": name, "vertices": {"go": vertex}}
+
+
+def test_a_start_waits_for_its_child_while_it_holds_its_own_place() -> None:
+    """Unless it does not wait: then the child simply comes after it."""
+    said = told(start("a", "b"), start("b", "a"))
+    assert "go.config.pipeline" in said
+    assert "a -> b -> a" in said
+    assert told(start("a", "a", wait=False)) == ""
+    assert 'there is no pipeline "c"' in told(start("a", "c"))
+
+
+def test_lanes_per_value_are_judged_when_there_is_a_value() -> None:
+    per = {"limit": 3, "per": "customer"}
+    assert told({**start("a", "a", {"customer": 1}), "concurrency": per}) == ""
+    assert "own limit of 3" in told(pipeline("a", "b", concurrency=5), pipeline("b", limit=per))
+
+
+def test_a_start_gives_what_the_other_pipeline_reads() -> None:
+    vertex = {"type": "TASK", "inputs": {"x": {"$ref": "input.month"}}, "config": {"task": "m:f"}}
+    target = {"suimon": 1, "pipeline": "b", "vertices": {"a": vertex}}
+    assert told(start("a", "b", {"month": 1, "more": 2}), target) == ""
+    assert told(start("a", "b", {"$ref": "input"}), target) == ""
+    said = told(start("a", "b", {"mont": 1}), target)
+    assert 'go.inputs.input.month: "b" reads "month" of its input, which is not given' in said
+    assert 'did you mean "mont"?' in said
+    assert 'reads "month"' in told(start("a", "b"), target)
+
+
 def info(*params: str, generator: bool = False, rest: bool = False) -> TaskInfo:
     made = tuple(Parameter(p.rstrip("?"), required=not p.endswith("?")) for p in params)
     return TaskInfo(generator=generator, is_async=False, params=made, rest=rest)
@@ -127,3 +159,9 @@ def test_a_generator_is_only_a_source() -> None:
         g=call("m:pages"), s=spawn("m:two", {"$ref": "g"}), x={**call("m:two", a=1), "after": ["g"]}
     )
     assert "has no end of its own" in waited_for
+
+
+def test_a_condition_on_a_generator_belongs_to_its_spawner() -> None:
+    pages = {**call("m:pages"), "when": {"$ref": "input.go"}}
+    said = task_mistakes(pages=pages, each=spawn("m:two", {"$ref": "pages"}))
+    assert "put its condition on the SPAWNER" in said

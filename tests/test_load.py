@@ -114,7 +114,7 @@ def test_all_mistakes_of_all_files_come_at_once(tmp_path: Path) -> None:
             "a": {"type": "TASK", "config": {"task": "orders:helper"}},
             "b": {"type": "TASK", "config": {"task": "orders:pots"}}}}""",
     )
-    write(tmp_path, "def.yaml", "suimon: 1\n")
+    write(tmp_path, "def.yaml", "suimon: 1\npipeline: y\nvertices:\n  a: {type: TSK}\n")
     loaded = load_path(tmp_path)
     said = told(loaded)
     assert "boom.py:2: importing it raises ZeroDivisionError" in said
@@ -126,7 +126,8 @@ def test_all_mistakes_of_all_files_come_at_once(tmp_path: Path) -> None:
     assert 'wrong.py:8: circle: s.config.pipeline: "circle" would wait for its own place' in said
     assert 'put @task on "orders:helper"' in said
     assert 'there is no task "orders:pots"' in said
-    assert "YAML definitions are not in this version" in said
+    assert "def.yaml:4: y: a.type: unknown vertex type 'TSK'" in said
+    assert 'def.json:3: j: b.config.task: there is no task "orders:pots"' in said
     with pytest.raises(DefinitionError):
         loaded.check()
 

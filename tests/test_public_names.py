@@ -92,3 +92,10 @@ def test_a_guardian_loads_neither_pipelines_nor_graphs() -> None:
         "suimon.worker.guardian",
         "suimon.worker.processes",
     ]
+
+
+def test_what_a_task_raises_to_come_back_is_what_the_slot_knows() -> None:
+    """One class `Later`, wherever it is imported from."""
+    from suimon.worker import slot_run
+
+    assert suimon.Later is slot_run.Later

@@ -98,7 +98,6 @@ def shell(arguments: tuple[str, ...], place: Place) -> None:
     for name, value in conninfo_to_dict(place.url).items():
         if value is not None and name in _VARIABLES:
             parts[_VARIABLES[name]] = str(value)
-    parts.setdefault("PGOPTIONS", "--search_path=suimon,public")
     os.execve(program, ["psql", *arguments], parts)  # noqa: S606  (the URL is not on its command line)
 
 

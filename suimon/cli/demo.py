@@ -161,7 +161,7 @@ def _first_act(
 
 def _second_act(conn: Connection, rules: Path, story: Story, also: Callable[[], None]) -> int:
     """The rule is corrected; what failed runs again, and the merge and the report after it."""
-    from suimon.cli.runs import actor
+    from suimon.cli.actor import actor
     from suimon.run import read, retry
 
     show.lines()
@@ -206,7 +206,8 @@ def _where_next(base: Path, folder: Path, example: Path) -> None:
 
 def _program() -> str:
     """How this program is called from here."""
-    return "suimon" if shutil.which("suimon") else _shown(Path(sys.argv[0]))
+    here = Path(sys.argv[0])
+    return "suimon" if shutil.which("suimon") or here.suffix == ".py" else _shown(here)
 
 
 def _shown(path: Path) -> str:

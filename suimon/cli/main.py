@@ -30,10 +30,16 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "dev": ("dev", "dev", "A database, a worker and your pipelines, reloaded on change."),
     "deploy": ("deploy", "deploy", "Make the pipelines below PATH what new runs use."),
     "run": ("run", "run", "Start a run of a pipeline."),
-    "runs": ("runs", "runs", "List, show, explain, retry and cancel runs."),
+    "runs": ("runs", "runs", "List, show, explain, retry, cancel, rerun runs."),
     "pipelines": ("pipelines", "pipelines", "Check, list and show pipelines."),
     "worker": ("worker", "worker", "Claim runs of one pool and execute them in child processes."),
+    "approvals": ("approvals", "approvals", "What waits for a person; approve, reject."),
+    "signal": ("signals", "signal", "Send a run a named message."),
     "status": ("status", "status", "Does it move? Pools, workers, and what is wrong."),
+    "doctor": ("doctor", "doctor", "What is wrong with database, server and queue."),
+    "storage": ("storage", "storage", "Where the bytes are, and what may go."),
+    "prune": ("storage", "prune", "Remove finished runs that need not be kept."),
+    "audit": ("audit", "audit", "Who did what by hand, when and why."),
     "db": ("database", "db", "Migrate the database, or open it."),
 }
 

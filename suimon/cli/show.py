@@ -50,7 +50,7 @@ def table(
         box=None, header_style="dim", pad_edge=False, show_edge=False, padding=(0, 2, 0, 0)
     )
     for column in columns:
-        drawn.add_column(column, overflow="ellipsis", no_wrap=column in ("ID", "STATUS", "CREATED"))
+        drawn.add_column(column, overflow="fold", no_wrap=column in ("ID", "STATUS", "CREATED"))
     for row in rows:
         cells = [_plain(cell)[:_LONGEST_CELL] for cell in row]
         drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
@@ -75,6 +75,11 @@ def when(text: str | datetime | None) -> str:
     if is_terminal():
         return f"{instant.astimezone():%Y-%m-%d %H:%M:%S}"
     return instant.isoformat(timespec="milliseconds")
+
+
+def short_id(run_id: str) -> str:
+    """On a terminal its first half, which is enough to name a run that nobody spawned."""
+    return run_id[:18] if is_terminal() else run_id
 
 
 def microseconds(us: int | None) -> str:

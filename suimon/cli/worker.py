@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import socket
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from suimon.cli import clean
+from suimon.cli.folder import private_folder
 from suimon.cli.options import DURATION, Place
 from suimon.core import settings
 from suimon.core.settings import Settings
-from suimon.errors import LoadFailed, SuimonError
+from suimon.errors import LoadFailed
 
 log = logging.getLogger("suimon.worker")
 
@@ -98,7 +95,7 @@ def _second_life(path: str, found: Settings, given: dict[str, Any]) -> int:
     _start_logging(verbose=given["verbose"])
     assert found.database_url is not None
     _prepare(found.database_url, path)
-    with _private_folder() as folder:
+    with private_folder() as folder:
         options = WorkerOptions(
             url=found.database_url,
             listen_url=found.listen_url or found.database_url,
@@ -133,26 +130,6 @@ def _prepare(url: str, path: str) -> None:
         for one in deploy.deploy(conn, made, only_new=True):
             if one.what in ("new", "changed"):
                 log.info("pipeline %s: %s", one.name, one.what)
-
-
-@contextmanager
-def _private_folder() -> Iterator[str]:
-    """A folder that only this account can read, for the slots' temporary files.
-
-    TMPDIR is taken at its word: Python itself would go elsewhere when that is full.
-    """
-    place = os.environ.get("TMPDIR")
-    try:
-        folder = tempfile.mkdtemp(prefix="suimon-worker-", dir=place or None)
-    except OSError as error:
-        msg = f"the worker cannot make its folder: {error.strerror}"
-        detail = f"in {place}, which TMPDIR names" if place else None
-        hint = "Make room, or set TMPDIR to a folder with some."
-        raise SuimonError(msg, detail=detail, hint=hint) from None
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _start_logging(*, verbose: bool) -> None:

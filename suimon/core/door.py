@@ -40,6 +40,7 @@ def check_input(graph: Graph, value: Any) -> None:
             msg = f'the input lacks "{field}", which vertex "{vertex}" reads'
             path = "$." + field
             raise InputRefused(msg, path=path, detail=error.message, hint=error.hint) from None
+    lane_key(graph, value)
 
 
 def lane_key(graph: Graph, value: Any) -> str | None:

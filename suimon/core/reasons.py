@@ -17,6 +17,7 @@ STORED: Final[dict[str, str]] = {
     "signal": "it waits for the signal {name}; send it: suimon signal RUN {name}",
     "approval": "it waits for somebody to decide {name}; see: suimon approvals list",
     "cancelling": "it was asked to stop and waits until all below it have stopped",
+    "pruning": "it has ended and is being removed, as its pipeline's keep says",
     "no_code": "no live worker of its pool has the function {name}; start a worker with that code",
 }
 

@@ -129,6 +129,8 @@ create index runs_held_back on suimon.runs (pool, reason) where status = 'queued
 create index runs_ended_badly on suimon.runs (fanout_id, position)
   where status in ('failed', 'timed_out', 'cancelled') and fanout_id is not null;
 create index runs_cancelling on suimon.runs (id) where cancel_requested and status in ('queued', 'running', 'waiting');
+-- Roots that are being removed: marked first, so that a crash in the middle is gone on with and a retry is refused.
+create index runs_pruning on suimon.runs (id) where reason = 'pruning';
 
 -- Every edge that is not in run_edges is refused, whoever writes. BEFORE, so that this error comes before a CHECK's.
 create function suimon.refuse_edge() returns trigger language plpgsql as $$
@@ -366,7 +368,8 @@ create table suimon.duties (
   last_note text
 ) with (fillfactor = 50);
 insert into suimon.duties (name, every_ms) values
-  ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000), ('repair', 60000), ('flows', 300000);
+  ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000),
+  ('repair', 60000), ('flows', 300000), ('prune', 300000);
 
 -- ------------------------------------------------------------------------------------------- large and long
 

@@ -11,6 +11,7 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     deadlines  unfinished runs whose deadline has passed
     repair   open fan-outs whose tally is wrong, parents that nobody woke
     flows    ranks of trees that have ended, lanes of spawns that have settled
+    prune    finished runs that their pipeline does not keep any longer
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Final
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
+from suimon.duties import prune
 from suimon.run import cancel, finish, lane, rescue, wake
 
 log = logging.getLogger("suimon.duties")
@@ -135,4 +137,5 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "deadlines": cancel.expire,
     "repair": repair,
     "flows": flows,
+    "prune": prune.duty,
 }

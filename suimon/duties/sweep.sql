@@ -25,6 +25,9 @@ select t.name,
                                        and r.status in ('queued', 'running', 'waiting'))
          when 'repair' then exists (select from suimon.fanouts f where f.state = 'open')
          when 'flows' then exists (select from suimon.flows)
+         when 'prune' then exists (select from suimon.runs r where r.reason = 'pruning')
+                        or exists (select from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
+                                   where g.body -> 'keep' is not null)
        end as work
 from taken t;
 
@@ -62,10 +65,11 @@ select f.succeeded, f.failed, f.timed_out, f.cancelled from suimon.fanouts f whe
 update suimon.fanouts set succeeded = %(succeeded)s, failed = %(failed)s, timed_out = %(timed_out)s, cancelled = %(cancelled)s
 where id = %(fanout)s;
 
--- Parents that wait for children although all their fan-outs have ended: nothing should be able to cause it.
+-- Parents that wait for children although all their fan-outs have ended: nothing should be able to cause it. Those
+-- that were asked to stop end in a transaction after their last child's, and are the cancels' duty.
 -- name: stranded_parents
 select f.id from suimon.runs p join suimon.fanouts f on f.parent_id = p.id
-where p.status = 'waiting' and p.reason in ('children', 'cancelling') and f.state = 'settled' and suimon.is_complete(f)
+where p.status = 'waiting' and p.reason = 'children' and not p.cancel_requested and f.state = 'settled' and suimon.is_complete(f)
   and not exists (select from suimon.fanouts o where o.parent_id = p.id and (o.state = 'open' or not suimon.is_complete(o)))
 order by f.id limit 200;
 

@@ -37,16 +37,26 @@ def checked(
     note: Note,
     cells: Mapping[str, str] | None = None,
     dates_from_text: bool = True,
+    only_text: bool = False,
 ) -> Iterator[Any]:
-    """The rows that fit. `cells` maps a column to its letter where a row and it name a cell."""
+    """The rows that fit. `cells` maps a column to its letter where a row and it name a cell.
+
+    `dates_from_text` is False where the file has dates of its own (Excel): text is none then.
+    `only_text` says that no cell can be a `Bad`, so that without a schema there is nothing to do.
+    """
+    if only_text and not schema:
+        for _, row in rows:
+            yield row
+        return
     findings = _Findings(name, on_bad, cells or {})
     fit = _Fitter(schema, findings, dates_from_text=dates_from_text)
     try:
         for number, row in rows:
             before = findings.count
             fitted = fit(number, row)
-            if findings.count and (on_bad == "stop" or (on_bad == "skip" and findings.count > before)):
-                findings.rows += findings.count > before
+            is_bad = findings.count > before
+            findings.rows += is_bad
+            if (is_bad and on_bad == "skip") or (findings.count and on_bad == "stop"):
                 continue
             yield fitted
     except FileRefused:
@@ -149,4 +159,3 @@ class _Fitter:
         if isinstance(value, Bad):
             return value.text
         return value if column is None or isinstance(value, dict | list) else as_text(value)
-

@@ -21,7 +21,7 @@ from typing import BinaryIO, Final, Protocol
 
 from suimon.errors import FileRefused
 from suimon.read.checks import Numbered
-from suimon.read.table import Table, header_names
+from suimon.read.table import FileEmpty, Table, header_names
 from suimon.read.text import MAX_LINE_CHARS, TextLines
 
 DELIMITERS: Final = (",", ";", "\t")
@@ -60,7 +60,7 @@ def read_csv(file: BinaryIO, name: str, options: CsvOptions) -> Table:
     if not first:
         msg = f'"{name}" is empty: it has no header and no rows'
         hint = "a file with a header and no rows is fine" if options.header is True else None
-        raise FileRefused(msg, path=name, hint=hint)
+        raise FileEmpty(msg, path=name, hint=hint)
     _refuse_json(first, name)
     delimiter = options.delimiter
     if delimiter == "auto":

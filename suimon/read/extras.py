@@ -31,6 +31,7 @@ def need(module: str, *, what: str, name: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        msg = f'"{name}" cannot be read: reading {what} needs the package "{module.split(".")[0]}"'
+        package = module.partition(".")[0]
+        msg = f'"{name}" cannot be read: reading {what} needs the package "{package}"'
         hint = "install it on every worker: pip install 'suimon[files]'"
         raise FileRefused(msg, path=name, detail=str(error), hint=hint) from None

@@ -8,7 +8,6 @@ what is no file. Only names are held, at most a million; sizes and times are ask
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -131,8 +130,4 @@ def _too_many(given: str) -> FileRefused:
 
 
 def _time(ns: int) -> str:
-    return (_EPOCH + timedelta(microseconds=ns // 1000)).isoformat()
-
-
-def is_regular(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode)
+    return (_EPOCH + timedelta(microseconds=ns // 1000)).isoformat(timespec="microseconds")

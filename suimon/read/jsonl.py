@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from suimon.core import jsonsafe
 from suimon.errors import FileRefused, InvalidJson, PayloadTooLarge
 from suimon.read.checks import Numbered
+from suimon.read.table import FileEmpty
 from suimon.read.text import TextLines
 
 
@@ -36,7 +37,7 @@ def read_jsonl(file: BinaryIO, name: str, *, encoding: str = "utf-8", skip: int 
         yield lines.row, value
     if not found_any:
         msg = f'"{name}" is empty: it has no rows'
-        raise FileRefused(msg, path=name)
+        raise FileEmpty(msg, path=name)
 
 
 def _refuse_double_keys(line: str, value: Any) -> None:

@@ -1,22 +1,22 @@
 """What a Parquet value becomes in a row: the same on every machine, and nothing cut off.
 
-    whole numbers, true/false, text    as they are
-    floating numbers                   as they are; NaN and infinity are no JSON: a bad value
-    decimals                           Decimal with all digits
-    dates, times                       date, time
-    timestamps without a zone          datetime without a zone, unchanged
-    timestamps with a zone             datetime with the offset of that zone at that moment
-    finer than a microsecond           text in ISO 8601 with nine digits
-    durations                          text in ISO 8601 ("PT90.5S")
-    lists, structs, maps               list, object, object (keys must be text)
-    bytes                              refused, unless declared "text": then UTF-8, strictly
+whole numbers, true/false, text    as they are
+floating numbers                   as they are; NaN and infinity are no JSON: a bad value
+decimals                           Decimal with all digits
+dates, times                       date, time
+timestamps without a zone          datetime without a zone, unchanged
+timestamps with a zone             datetime with the offset of that zone at that moment
+finer than a microsecond           text in ISO 8601 with nine digits
+durations                          text in ISO 8601 ("PT90.5S")
+lists, structs, maps               list, object, object (keys must be text)
+bytes                              refused, unless declared "text": then UTF-8, strictly
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -95,7 +95,7 @@ def unwrapped(fine: Any, coarse: Any) -> list[Any]:
     """Times read in nanoseconds, and in microseconds where nanoseconds do not reach."""
     pairs = zip(_integers(fine), _integers(coarse), strict=True)
     return [
-        None if ns is None else _moment(ns if ns // 1000 == us else us * 1000, None)
+        None if ns is None or us is None else _moment(ns if ns // 1000 == us else us * 1000, None)
         for ns, us in pairs
     ]
 
@@ -142,9 +142,10 @@ def _integers(array: Any) -> list[int | None]:
     return values
 
 
-def _nanoseconds(array: Any, unit: str) -> Iterable[int | None]:
+def _nanoseconds(array: Any, unit: str) -> Iterator[int | None]:
     factor = 10**9 // _PER_SECOND[unit]
-    return (None if value is None else value * factor for value in _integers(array))
+    for value in _integers(array):
+        yield None if value is None else value * factor
 
 
 def _dates(array: Any) -> list[Any]:

@@ -15,7 +15,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")
-_DECIMAL: Final = re.compile(r"[+-]?([0-9]{1,200}(\.[0-9]{0,200})?|\.[0-9]{1,200})([eE][+-]?[0-9]{1,4})?")
+_DECIMAL: Final = re.compile(
+    r"[+-]?([0-9]{1,200}(\.[0-9]{0,200})?|\.[0-9]{1,200})([eE][+-]?[0-9]{1,4})?"
+)
 _DATE: Final = re.compile(r"([0-9]{4})([-/])([0-9]{2})\2([0-9]{2})")
 _CLOCK: Final = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
 _TIME: Final = re.compile(_CLOCK)

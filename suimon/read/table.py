@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,16 +14,22 @@ MAX_COLUMNS: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`columns` is None where rows need not have the same names (JSONL).
+    """What a reader made of an open file.
 
-    `kinds` says of a column what its values are ("text", "number", ...), where the file itself
-    says so; `cells` is the letter of a column, where row and letter name a cell.
+    `columns` is None where rows need not have the same names (JSONL). `kinds` says what the values
+    of a column are, where the file itself says so ("text", "number"). `cells` is the letter of a
+    column, where row and letter name a cell. `close` must be called.
     """
 
     columns: list[str] | None
     rows: Numbered
     kinds: Mapping[str, str] = field(default_factory=dict)
     cells: Mapping[str, str] = field(default_factory=dict)
+    close: Callable[[], None] = lambda: None
+
+
+class FileEmpty(FileRefused):
+    """Nothing in it at all: refused alone, passed over with a note among the files of a folder."""
 
 
 def header_names(names: Sequence[str], name: str) -> list[str]:

@@ -112,10 +112,11 @@ class TextLines:
         raise FileRefused(msg, path=self._name, byte=byte, hint=hint)
 
     def _refuse_escapes(self, text: str) -> None:
-        if "\x1b" in text and self.encoding in ("utf-8", "ascii"):
-            if any(escape in text for escape in _ESCAPES):
-                msg = f'"{self._name}" is in ISO-2022-JP (JIS), not {self.encoding}'
-                raise FileRefused(msg, path=self._name, hint='say encoding="iso2022_jp"')
+        if "\x1b" not in text or self.encoding not in ("utf-8", "ascii"):
+            return
+        if any(escape in text for escape in _ESCAPES):
+            msg = f'"{self._name}" is in ISO-2022-JP (JIS), not {self.encoding}'
+            raise FileRefused(msg, path=self._name, hint='say encoding="iso2022_jp"')
 
     def _choose(self, wanted: str) -> tuple[str, int]:
         """The encoding, and how many bytes of mark to skip."""

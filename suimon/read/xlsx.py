@@ -61,8 +61,8 @@ def read_excel(file: BinaryIO, name: str, options: ExcelOptions, note: Note) -> 
         book.close()
         raise
     cells = {column: letters(place) for place, column in columns.names.items()}
-    body = _body(itertools.chain(columns.pending, rows), merged, columns.names, options, book)
-    return Table(names, body, cells=cells)
+    body = _body(itertools.chain(columns.pending, rows), merged, columns.names, options, name)
+    return Table(names, body, cells=cells, close=book.close)
 
 
 def _chosen(book: Workbook, options: ExcelOptions) -> Sheet:
@@ -132,25 +132,22 @@ def _body(
     merged: Merged,
     columns: dict[int, str],
     options: ExcelOptions,
-    book: Workbook,
+    name: str,
 ) -> Numbered:
     blank = dict.fromkeys(columns.values())
-    try:
-        for number, values in rows:
-            merged.pass_row(number, values)
-            if all(value is None or value == "" for value in values.values()):
-                continue
-            if options.fillMerged:
-                merged.fill(number, values, columns)
-            row: dict[str, Any] = dict(blank)
-            for column, value in values.items():
-                if column in columns:
-                    row[columns[column]] = value
-                elif value is not None and value != "":
-                    raise _without_name(book.name, number, column, value)
-            yield number, row
-    finally:
-        book.close()
+    for number, values in rows:
+        merged.pass_row(number, values)
+        if all(value is None or value == "" for value in values.values()):
+            continue
+        if options.fillMerged:
+            merged.fill(number, values, columns)
+        row: dict[str, Any] = dict(blank)
+        for column, value in values.items():
+            if column in columns:
+                row[columns[column]] = value
+            elif value is not None and value != "":
+                raise _without_name(name, number, column, value)
+        yield number, row
 
 
 def _without_name(name: str, row: int, column: int, value: Any) -> FileRefused:

@@ -36,6 +36,7 @@ _EXPONENT: Final = re.compile(r"e[+-]")
 _DAY_MS: Final = 86_400_000
 _START_1900: Final = date(1899, 12, 31)
 _START_1904: Final = date(1904, 1, 1)
+_MIDNIGHT: Final = datetime(2000, 1, 1)  # noqa: DTZ001 - only its clock is used
 
 
 def format_kind(number: int, code: str | None) -> str:
@@ -76,7 +77,7 @@ def to_moment(number: float, kind: str, *, from_1904: bool) -> Any:
     if kind == ELAPSED:
         return _elapsed(milliseconds)
     days, within = divmod(milliseconds, _DAY_MS)
-    clock = (datetime.min + timedelta(milliseconds=within)).time()
+    clock = (_MIDNIGHT + timedelta(milliseconds=within)).time()
     if kind == TIME and days == 0 and milliseconds >= 0:
         return clock
     day = _day(days, from_1904=from_1904)

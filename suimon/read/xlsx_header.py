@@ -73,7 +73,7 @@ class Columns:
 def header_columns(
     rows: Iterator[Row],
     merged: Merged,
-    header: bool | int | Sequence[str],  # noqa: FBT001 - a value of the graph
+    header: bool | int | Sequence[str],
     *,
     first_row: int,
     name: str,
@@ -95,9 +95,7 @@ def header_columns(
     return Columns(names, pending, last)
 
 
-def _first(
-    rows: Iterator[Row], merged: Merged, first_row: int, *, blank_too: bool
-) -> Row | None:
+def _first(rows: Iterator[Row], merged: Merged, first_row: int, *, blank_too: bool) -> Row | None:
     """The first row of the table that holds anything; what is above it is passed by."""
     for number, values in rows:
         there = any(value is not None and value != "" for value in values.values())
@@ -107,7 +105,9 @@ def _first(
     return None
 
 
-def _lines(first: Row, rows: Iterator[Row], count: int) -> tuple[dict[int, dict[int, Any]], list[Row]]:
+def _lines(
+    first: Row, rows: Iterator[Row], count: int
+) -> tuple[dict[int, dict[int, Any]], list[Row]]:
     lines = dict([first])
     last = first[0] + count - 1
     if count > 1:

@@ -71,7 +71,9 @@ class SharedTexts:
         if self._file is None or not 0 <= place < len(self._ends) - 1:
             raise damaged(self._name, f"a cell names text number {number}, which is not there")
         self._file.seek(self._ends[place])
-        return self._file.read(self._ends[place + 1] - self._ends[place]).decode("utf-8", "surrogatepass")
+        return self._file.read(self._ends[place + 1] - self._ends[place]).decode(
+            "utf-8", "surrogatepass"
+        )
 
     def _add(self, text: str) -> None:
         text = unescaped(text)
@@ -80,7 +82,7 @@ class SharedTexts:
             self._chars += len(text) + 16
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="suimon-texts-")
+            self._file = tempfile.TemporaryFile(prefix="suimon-texts-")  # noqa: SIM115 - see close
         if len(self._ends) > _MAX_TEXTS:
             raise damaged(self._name, f"it has more than {_MAX_TEXTS:,} different texts")
         data = text.encode("utf-8", "surrogatepass")

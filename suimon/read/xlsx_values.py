@@ -22,7 +22,7 @@ def value_of(book: Workbook, cell: Raw, *, as_formula: bool) -> Any:
     if cell.formula is not None and as_formula and lacks_value(book, cell):
         return f"={cell.formula}"  # a formula shared with other cells stands only in the first
     text = cell.value
-    if text is None:
+    if text is None or (text == "" and cell.type not in ("str", "inlineStr")):
         return None
     match cell.type:
         case "s":
@@ -37,8 +37,9 @@ def value_of(book: Workbook, cell: Raw, *, as_formula: bool) -> Any:
             moment = from_iso(text)
             return Bad(text, f'"{text[:60]}" is no date') if moment is None else moment
         case "":
-            return _number(book, cell, text) if text else None
-    raise damaged(book.name, f"a cell has the unknown type {cell.type!r}")
+            return _number(book, cell, text)
+        case _:
+            raise damaged(book.name, f"a cell has the unknown type {cell.type!r}")
 
 
 def _shared(book: Workbook, text: str) -> str:

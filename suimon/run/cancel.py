@@ -92,6 +92,8 @@ def _mark(conn: Connection, ids: Sequence[str]) -> list[tuple[str, str]]:
         with transaction(conn):
             conn.execute(SQL.mark_fanouts, {"ids": list(ids)})
             rows = conn.execute(SQL.request, {"ids": list(ids)}).fetchall()
+            # again: one that was being opened held its parent until now, and was not there before
+            conn.execute(SQL.mark_fanouts, {"ids": list(ids)})
             seal_stopped(conn, ids, None)
             workers = sorted({str(row[2]) for row in rows if row[2] is not None})
             if workers:

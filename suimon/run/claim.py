@@ -29,6 +29,8 @@ MARGIN_SECONDS: Final = 0.1
 #: How often a head is published, and the longest and shortest pause between un-floored claims.
 PUBLISH_SECONDS: Final = 0.05
 UNFLOORED_SECONDS: Final = (0.05, 5.0)
+#: Published heads that a submitter may still go by.
+SEEN_HEADS: Final = 3
 #: An un-floored claim comes again after this many times its own duration.
 UNFLOORED_COST: Final = 20
 #: The largest claim.
@@ -69,7 +71,7 @@ class Floors:
     floors: list[int] = field(default_factory=lambda: [0] * PRIORITIES)
     next_unfloored_at: float = 0.0
     _lows: deque[tuple[float, list[int | None]]] = field(default_factory=deque)
-    _heads: deque[tuple[float, dict[int, int]]] = field(default_factory=deque)
+    _heads: deque[dict[int, int]] = field(default_factory=lambda: deque(maxlen=SEEN_HEADS))
     _published_at: float = -1.0
 
     def start(self, now: float, *, unfloored: bool) -> tuple[list[int], bool]:
@@ -98,7 +100,7 @@ class Floors:
             recent = [r for _, ranks in self._lows if (r := ranks[priority]) is not None]
             span = low_rank - min(recent, default=low_rank)
             floor = low_rank - max(BATCH_MARGIN * self.workers, span)
-            self.floors[priority] = min(floor, self._old_head(now, priority, floor))
+            self.floors[priority] = min(floor, self._old_head(priority, floor))
 
     def heads_to_publish(self, now: float, rows: Sequence[Claimed]) -> dict[int, int]:
         """priority → head, when it is time to publish it; otherwise nothing."""
@@ -108,19 +110,17 @@ class Floors:
         for row in rows:
             heads[row.priority] = max(heads.get(row.priority, row.rank), row.rank)
         self._published_at = now
-        self._heads.append((now, heads))
-        while len(self._heads) > 64:
-            self._heads.popleft()
+        self._heads.append(heads)
         return heads
 
-    def _old_head(self, now: float, priority: int, otherwise: int) -> int:
-        """The head as submitters may still see it: what was published two intervals ago."""
-        old = [
-            h[priority]
-            for at, h in self._heads
-            if at >= now - 2 * PUBLISH_SECONDS and priority in h
-        ]
-        return min([otherwise, *old])
+    def _old_head(self, priority: int, otherwise: int) -> int:
+        """The lowest head that a submitter may still go by.
+
+        Counted in publications, not in time: the newest one is on its way, the one before is what
+        submitters see now, and the one before that is what a submitter has read that is about to
+        commit. A batch that takes long delays them all.
+        """
+        return min([otherwise, *(h[priority] for h in self._heads if priority in h)])
 
 
 def send(conn: Connection, *, pool: str, worker: int, n: int, floors: Sequence[int]) -> Any:

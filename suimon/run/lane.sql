@@ -38,13 +38,14 @@ next as materialized (
     limit case when room.held_by is null then greatest(room.free, 0) else 0 end
     for no key update skip locked) c
 ),
--- behind a failed run that keeps its lane closed nobody is let in but that run itself
+-- behind a failed run that keeps its lane closed nobody is let in but that run itself; `between` keeps the index of
+-- all that wait in the lane out of the plan
 held as materialized (
   select c.id, c.lane_rank, c.pool, c.priority, room.name as lane, room.lane_limit, 1::bigint as place
   from room cross join lateral (
     select r.id, r.lane_rank, r.pool, r.priority
     from suimon.runs r
-    where r.id = room.held_by and r.status = 'queued' and not r.admitted and r.reason is null
+    where r.id = room.held_by and r.status between 'queued' and 'queued' and not r.admitted and r.reason is null
     limit greatest(room.free, 0)
     for no key update skip locked) c
 ),

@@ -33,7 +33,7 @@ select f.id, f.vertex, f.generation, f.base::text, f.expected, f.succeeded, f.fa
        (select count(*) from suimon.runs r where r.status = 'running' and r.worker_id is not null and r.fanout_id = f.id) as running
 from suimon.fanouts f
 left join suimon.lanes l on l.name = f.lane
-where f.parent_id = %(id)s
+where f.parent_id = %(id)s and f.generation = 1
 order by f.id limit 100;
 
 -- name: steps

@@ -45,6 +45,8 @@ class Facts:
     graph_id: int
     vertex: str | None
     spawned_by: str | None
+    #: not 1: of a list that a retry of its spawner has replaced
+    generation: int
 
 
 @dataclass(slots=True)
@@ -85,7 +87,9 @@ class Plan:
 def plan(conn: Connection, ids: Sequence[str], *, failed_children: bool = False) -> Plan:
     """What a retry of these runs would do. Raises RunNotFound, Conflict (nothing to retry)."""
     made = Plan()
-    for run in _facts(conn, ids):
+    runs = facts(conn, ids)
+    may_open(conn, runs)
+    for run in runs:
         if failed_children:
             _add_children(conn, made, run, BAD, depth=0)
             if not made.fanouts:
@@ -95,7 +99,7 @@ def plan(conn: Connection, ids: Sequence[str], *, failed_children: bool = False)
                 made.runs.append(run)
         else:
             _add_run(conn, made, run)
-    _add_parents(conn, made)
+    add_parents(conn, made)
     return made
 
 
@@ -122,7 +126,21 @@ def apply(conn: Connection, made: Plan, *, actor: str, why: str = "") -> int:
 # --------------------------------------------------------------------------- planning
 
 
-def _facts(conn: Connection, ids: Sequence[str]) -> list[Facts]:
+def may_open(conn: Connection, runs: Sequence[Facts]) -> None:
+    """Raises Conflict when one of these is being removed, or is of a list that was replaced."""
+    row = conn.execute(SQL.pruning, {"ids": [r.id for r in runs]}).fetchone()
+    if row is not None:
+        msg = f"run {row[0]} is being removed, as its pipeline's keep says"
+        raise Conflict(msg, run_id=row[0], hint="Start it anew: suimon runs rerun, or suimon run")
+    for run in runs:
+        if run.generation != 1:
+            msg = f'run {run.id} is of an earlier list of "{run.spawned_by}", which was read again'
+            hint = f"Its children now: suimon runs children {run.parent_id}"
+            raise Conflict(msg, run_id=run.id, hint=hint)
+
+
+def facts(conn: Connection, ids: Sequence[str]) -> list[Facts]:
+    """What a retry must know of these runs, in the order given. Raises RunNotFound."""
     found = {row[0]: Facts(*row) for row in conn.execute(SQL.facts, {"ids": list(ids)}).fetchall()}
     missing = [i for i in ids if i not in found]
     if missing:
@@ -164,7 +182,7 @@ def _add_children(
                 break
             count += len(rows)
             after = rows[-1][2]
-            for child in _facts(conn, [r[0] for r in rows if r[4]]):
+            for child in facts(conn, [r[0] for r in rows if r[4]]):
                 known = len(made.fanouts)
                 _add_children(conn, made, child, statuses, depth=depth + 1)
                 count -= len(made.fanouts) > known
@@ -178,7 +196,7 @@ def _cut_short(conn: Connection, run: Facts) -> bool:
     return any(row[5] is None for row in rows)
 
 
-def _add_parents(conn: Connection, made: Plan) -> None:
+def add_parents(conn: Connection, made: Plan) -> None:
     """Every run above what is retried, up to the root, and the steps it will do again."""
     graphs: dict[int, dict[str, Any]] = {}
     seen: set[str] = set()
@@ -189,7 +207,7 @@ def _add_parents(conn: Connection, made: Plan) -> None:
         if not level:
             break
         below = []
-        for parent in _facts(conn, sorted({p for p, _ in level})):
+        for parent in facts(conn, sorted({p for p, _ in level})):
             graph = _graph(conn, graphs, parent.graph_id)
             for vertex in sorted({v for p, v in level if p == parent.id}):
                 again = shape.affected_by_remerge(graph, vertex)
@@ -198,6 +216,11 @@ def _add_parents(conn: Connection, made: Plan) -> None:
                 seen.add(parent.id)
                 made.parents.append(parent)
                 below.append((parent.parent_id, parent.spawned_by))
+
+
+def graph_of(conn: Connection, graph_id: int) -> dict[str, Any]:
+    """The graph with this number."""
+    return _graph(conn, {}, graph_id)
 
 
 def _graph(conn: Connection, known: dict[int, dict[str, Any]], graph_id: int) -> dict[str, Any]:
@@ -221,6 +244,8 @@ def _open_parents(conn: Connection, made: Plan, parents: Sequence[Facts]) -> Non
             if lanes:
                 lane.lock(conn, lanes)
             conn.execute(SQL.hold, {"fanouts": held})
+            conn.execute(SQL.keep_roots, {"ids": [p.id for p in parents]})
+            may_open(conn, parents)
             ids = [r for r, _ in made.forget]
             conn.execute(SQL.forget_steps, {"ids": ids, "vertices": [v for _, v in made.forget]})
             pools: set[str] = set()
@@ -242,6 +267,7 @@ def _reopen(conn: Connection, ids: Sequence[str], lanes: set[str]) -> int:
         with transaction(conn):
             if lanes:
                 lane.lock(conn, lanes)
+            conn.execute(SQL.keep_roots, {"ids": list(ids)})
             conn.execute(SQL.forget_failed_steps, {"ids": list(ids)})
             conn.execute(SQL.unseal, {"ids": list(ids)})
             rows = conn.execute(SQL.reopen, {"ids": list(ids)}).fetchall()
@@ -249,9 +275,14 @@ def _reopen(conn: Connection, ids: Sequence[str], lanes: set[str]) -> int:
             return len(rows)
 
     done = retrying(act)
-    lane.make_rows(conn, _lost_lanes(conn, lanes))
+    restore_lanes(conn, lanes)
     lane.admit(conn, lanes)
     return done
+
+
+def restore_lanes(conn: Connection, lanes: set[str]) -> None:
+    """Make again the rows of lanes that somebody waits in and that were dropped meanwhile."""
+    lane.make_rows(conn, _lost_lanes(conn, lanes))
 
 
 def _lost_lanes(conn: Connection, lanes: set[str]) -> list[tuple[str, int | None, str | None]]:

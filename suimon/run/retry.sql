@@ -4,14 +4,14 @@
 
 -- name: facts
 select r.id::text, r.status::text, r.parent_id::text, r.root_id::text, r.fanout_id, r.lane, r.pipeline, r.pool, r.graph_id,
-       r.vertex, f.vertex as spawned_by
+       r.vertex, f.vertex as spawned_by, coalesce(f.generation, 1) as generation
 from suimon.runs r left join suimon.fanouts f on f.id = r.fanout_id
 where r.id = any (%(ids)s::uuid[]);
 
 -- name: fanouts_of
 select f.id, f.parent_id::text, f.vertex, f.state, f.verdict, f.expected, f.base::text,
        f.succeeded, f.failed, f.timed_out, f.cancelled
-from suimon.fanouts f where f.parent_id = any (%(ids)s::uuid[]) order by f.id;
+from suimon.fanouts f where f.parent_id = any (%(ids)s::uuid[]) and f.generation = 1 order by f.id;
 
 -- Children of one fan-out that ended badly, in item order; at most 1,000 a page.
 -- name: bad_children
@@ -21,6 +21,17 @@ from suimon.runs r
 where r.fanout_id = %(fanout)s and r.status in ('failed', 'timed_out', 'cancelled') and r.position > %(after)s
   and r.status = any (%(statuses)s::suimon.run_status[])
 order by r.position limit 1000;
+
+-- Roots that are being removed: nothing below them is opened again.
+-- name: pruning
+select distinct t.id::text from suimon.runs r join suimon.runs t on t.id = r.root_id
+where r.id = any (%(ids)s::uuid[]) and t.reason = 'pruning' limit 1;
+
+-- Held against the pruner's mark (it takes `for update`), and against nothing else; who holds it looks for the mark in
+-- its next statement.
+-- name: keep_roots
+select t.id from suimon.runs t where t.id in (select r.root_id from suimon.runs r where r.id = any (%(ids)s::uuid[]))
+order by t.id for key share;
 
 -- name: hold
 with f as materialized (
@@ -47,7 +58,7 @@ update suimon.fanouts set held_until = null where id = any (%(fanouts)s::bigint[
 -- name: unseal
 update suimon.fanouts f
 set expected = null, allowed = null, cancelling = false, state = 'open', verdict = null, settled_at = null
-where f.parent_id = any (%(ids)s::uuid[])
+where f.parent_id = any (%(ids)s::uuid[]) and f.generation = 1
   and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex and s.status = 'succeeded')
   and exists (select from suimon.runs r where r.id = f.parent_id and r.vertex is null);
 
@@ -64,6 +75,7 @@ with asked as materialized (
   select r.id, r.status as old, r.claim_no, r.attempt, r.started_at, r.finished_at, r.error
   from suimon.runs r
   where r.id = any (%(ids)s::uuid[]) and r.status in ('succeeded', 'failed', 'timed_out', 'cancelled')
+    and not exists (select from suimon.runs t where t.id = r.root_id and t.reason = 'pruning')
   order by r.id for no key update
 ),
 -- the end that is undone stays in the run's history; one that never began has none

@@ -20,7 +20,7 @@ from suimon.core import clock, suggest
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import InputRefused, UnknownPipeline
-from suimon.run import finish, lane, wake
+from suimon.run import lane, wake
 
 SQL = statements(__package__, "submit.sql")
 

@@ -301,7 +301,7 @@ def approvals(
 
 
 def send_later(conn: Connection, worker: int, tries: Sequence[tuple[str, int, float]]) -> Any:
-    """Send running → waiting for tasks that raised ``Later``: (id, claim_no, seconds); their ids."""
+    """Send running → waiting for tasks that raised ``Later``: (id, claim_no, seconds)."""
     return conn.execute(
         SQL.park_tries,
         {

@@ -136,14 +136,16 @@ class Slot:
 
     def room_async(self, held: Held, shared: int) -> bool:
         """`async def` tasks share a slot: up to ``shared`` of them at once, whatever they take."""
-        if not self.ready or self.killed is not None or held.run.alone or not held.program:
+        if held.run.alone or held.program is None or not held.program.is_async:
             return False
-        return (
-            held.program.is_async
-            and len(self.given) < shared
-            and all(
-                h.program is not None and h.program.is_async and not h.run.alone for h in self.given
-            )
+        return self.shares(shared)
+
+    def shares(self, shared: int) -> bool:
+        """Whether one more `async def` task may join: all are of that kind, and fewer."""
+        if not self.ready or self.killed is not None or len(self.given) >= shared:
+            return False
+        return all(
+            h.program is not None and h.program.is_async and not h.run.alone for h in self.given
         )
 
     def begun(self, shared: int) -> list[Held]:

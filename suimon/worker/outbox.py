@@ -21,6 +21,8 @@ from suimon.worker.held import Held
 
 LOG_BYTES: Final = 1_000_000
 LOG_SECONDS: Final = 0.5
+#: Longer text is stored in pieces: the driver needs some 90 bytes for each character it escapes.
+LOG_PIECE_CHARS: Final = 64 * 1024
 
 
 @dataclass(slots=True)
@@ -129,7 +131,9 @@ class Outbox:
         """A piece of log text of the try under way."""
         if not self.urgent and not self.logs:
             self.since = clock.monotonic()
-        self.logs.append(LogText(held.run.id, held.run.claim_no, stream, text))
+        for start in range(0, len(text), LOG_PIECE_CHARS):
+            piece = text[start : start + LOG_PIECE_CHARS]
+            self.logs.append(LogText(held.run.id, held.run.claim_no, stream, piece))
         self.log_bytes += len(text)
 
     def _touch(self, lane: str | None, fanout_id: int | None) -> None:

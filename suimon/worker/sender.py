@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from suimon.core import clock
 from suimon.run import claim
 from suimon.run.claim import Floors
-from suimon.run.finish import Again, Settled
+from suimon.run.finish import Settled
 from suimon.worker import batch as batches
 from suimon.worker.batch import Batch, Outcome, Want
 from suimon.worker.idle import Idle, State
@@ -94,9 +94,7 @@ class Sender:
             return
         out = self._worker.outbox
         room = self._room()
-        starving = room > 0 and any(
-            s.ready and not s.busy for s in self._worker.slots.table.values()
-        )
+        starving = room > 0 and self._worker.slots.starve()
         logs_due = out.logs_due(now)
         if not out.urgent and not logs_due and room == 0 and not self.idle.flagged_off_due:
             return

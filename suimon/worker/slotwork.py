@@ -174,10 +174,18 @@ class Slots:
                 if not slot.given:
                     room = max(1, room)
             shared = self._worker.options.async_per_slot
-            if shared > 1:
+            if shared > 1 and slot.shares(shared):
                 room = max(room, shared - len(slot.given))
             total += max(0, room)
         return max(0, total - waiting)
+
+    def starve(self) -> bool:
+        """Whether a slot does nothing, or could run one more `async def` task beside others."""
+        shared = self._worker.options.async_per_slot
+        return any(
+            (slot.ready and not slot.busy) or (shared > 1 and slot.shares(shared))
+            for slot in self.table.values()
+        )
 
     def learn(self, cost_s: float) -> None:
         """The mean over all programs sizes the next claim; a much longer run counts at once."""

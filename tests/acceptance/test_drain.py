@@ -6,11 +6,12 @@ A worker that leaves takes its guardian, its slots and all below them along.
 from __future__ import annotations
 
 import pytest
-from support.engine import Engine, WorkerProcess
+from support.engine import Engine
+from support.worker_process import WorkerProcess
 
 pytestmark = pytest.mark.acceptance
 
-CODE = '''
+CODE = """
 @pipeline(concurrency=None)
 def held(n=0):
     note("begun", n, os.getpid())
@@ -27,7 +28,7 @@ def stubborn():
             time.sleep(1000)
         except Cancelled:
             pass
-'''
+"""
 
 
 @pytest.fixture

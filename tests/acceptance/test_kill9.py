@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.engine import Engine, WorkerProcess
+from support.engine import Engine
 from support.wait import wait_until
+from support.worker_process import WorkerProcess
 
 from suimon.db.embedded import EmbeddedServer
 from suimon.worker import processes
@@ -20,7 +21,7 @@ from suimon.worker import processes
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 CHILDREN = 5000
-CODE = f'''
+CODE = f"""
 @task
 def numbers():
     return list(range({CHILDREN}))
@@ -39,7 +40,7 @@ p = Pipeline("fan")
 items = p.run("items", numbers)
 children = p.spawn("children", child, items)
 p.run("collected", collect, p.merge("merged", children))
-'''
+"""
 
 
 def begin(engine: Engine, *, workers: int, **options: object) -> tuple[str, list[WorkerProcess]]:
@@ -112,9 +113,7 @@ def test_kill_9_of_a_slot(own_engine: Engine, percent: int) -> None:
 
 
 @pytest.mark.parametrize("percent", [25, 50, 75])
-def test_kill_9_of_postgresql(
-    own_engine: Engine, own_server: EmbeddedServer, percent: int
-) -> None:
+def test_kill_9_of_postgresql(own_engine: Engine, own_server: EmbeddedServer, percent: int) -> None:
     """The server had no child in its hands: nothing is done twice, nobody leaves."""
     run, workers = begin(own_engine, workers=2, heartbeat_s=4.0)
     reach(own_engine, percent)

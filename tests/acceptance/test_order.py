@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 SUBMITTER = Path(__file__).parents[1] / "support" / "submit_main.py"
 
-SERIAL = '''
+SERIAL = """
 @pipeline
 def serial(n=0):
     note("serial", "begin", n)
@@ -25,7 +25,7 @@ def serial(n=0):
 @pipeline(concurrency=None)
 def beside(n=0):
     note("beside", n)
-'''
+"""
 
 
 def test_200_runs_of_8_submitters_run_one_at_a_time_in_order(engine: Engine) -> None:
@@ -60,7 +60,7 @@ def test_200_runs_of_8_submitters_run_one_at_a_time_in_order(engine: Engine) -> 
     assert engine.one("select max(attempt) from suimon.runs") == 1
 
 
-NESTED = '''
+NESTED = """
 @task
 def leaf(n, outer=0):
     return n
@@ -100,7 +100,7 @@ outer = Pipeline("outer")
 o_inputs = outer.run("inputs", inputs, [0, 1, 2])
 o_children = outer.spawn("middles", middle, o_inputs)
 outer.run("sum", total, outer.merge("merged", o_children))
-'''
+"""
 
 
 def test_a_nested_fan_out_ends_with_one_slot_in_the_whole_system(engine: Engine) -> None:
@@ -114,7 +114,7 @@ def test_a_nested_fan_out_ends_with_one_slot_in_the_whole_system(engine: Engine)
     assert engine.sql("select distinct settles from suimon.fanouts") == [(1,)]
 
 
-FLOOD = '''
+FLOOD = """
 @task
 def numbers(n):
     return list(range(n))
@@ -134,7 +134,7 @@ def small():
 flood = Pipeline("flood")
 items = flood.run("items", numbers, flood.input.n)
 flood.merge("merged", flood.spawn("children", child, items))
-'''
+"""
 
 
 @pytest.mark.parametrize("children", [20_000, 100_000])

@@ -14,7 +14,7 @@ from support.engine import Engine
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 SEED = Path(__file__).parents[1] / "data" / "seed_merge.json"
-CODE = '''
+CODE = """
 @task
 def numbers():
     return list(range(100))
@@ -36,7 +36,7 @@ def quick(n):
     if n == 7:
         time.sleep(1000)
     return n
-'''
+"""
 GRAPH = """{{
   "suimon": 1, "pipeline": "{name}",
   "vertices": {{

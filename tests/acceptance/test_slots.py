@@ -7,7 +7,7 @@ from support.engine import Engine
 
 pytestmark = pytest.mark.acceptance
 
-CODE = '''
+CODE = """
 @pipeline(concurrency=None, timeout="500ms", retries=1, backoff="10ms")
 def sleeps_once(how="sleep"):
     note("tries", os.getpid())
@@ -47,7 +47,7 @@ def eats():
     for _ in range(2000):
         held.append(bytearray(b"x") * 1_000_000)
         time.sleep(0.001)
-'''
+"""
 
 
 @pytest.fixture

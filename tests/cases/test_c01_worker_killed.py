@@ -7,7 +7,7 @@ from support.engine import HEARTBEAT_SECONDS, Engine
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
-STEPS = '''
+STEPS = """
 @task
 def a():
     note("a", os.getpid())
@@ -26,7 +26,7 @@ def c(n):
 
 p = Pipeline("steps")
 p.run("c", c, p.run("b", b, p.run("a", a)))
-'''
+"""
 
 
 @pytest.fixture
@@ -84,13 +84,13 @@ def test_c04_c01_both_workers_killed_and_one_started_later(steps: Engine) -> Non
     check_c01(steps, run, name)
 
 
-LONG = '''
+LONG = """
 @pipeline
 def long(seconds=0.0):
     note("long", os.getpid(), time.time())
     time.sleep(seconds)
     return "once"
-'''
+"""
 
 
 def test_c04_c02_a_run_longer_than_the_lease_of_a_healthy_worker(engine: Engine) -> None:
@@ -109,7 +109,7 @@ def test_c04_c02_a_run_longer_than_the_lease_of_a_healthy_worker(engine: Engine)
     assert engine.one("select count(*) from suimon.workers where dead") == 0
 
 
-FROZEN = '''
+FROZEN = """
 @pipeline
 def attempted(ctx):
     note("tries", ctx.attempt, os.getpid())
@@ -122,13 +122,11 @@ def attempted(ctx):
 @pipeline
 def plain(n=0):
     return n
-'''
+"""
 
 
 @pytest.mark.parametrize("tree", [True, False], ids=["with its children", "alone"])
-def test_c04_c03_a_frozen_worker_wakes_up_after_it_lost_its_run(
-    engine: Engine, tree: bool
-) -> None:
+def test_c04_c03_a_frozen_worker_wakes_up_after_it_lost_its_run(engine: Engine, tree: bool) -> None:
     """**Set up** two workers; a step whose result holds its attempt. **Do** freeze worker 1 (with
     its children: a suspended machine; alone: the guardian still sees) until worker 2 has finished,
     then let it go on. **Must** refuse whatever it still says; result and state are attempt 2's;

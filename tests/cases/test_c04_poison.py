@@ -7,7 +7,7 @@ from support.engine import Engine
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
-CODE = '''
+CODE = """
 def parent_of(pid):
     with open("/proc/%d/stat" % pid) as file:
         return int(file.read().rsplit(") ", 1)[1].split()[1])
@@ -24,7 +24,7 @@ def good(n=0):
     note("good", n)
     time.sleep(0.05)
     return n
-'''
+"""
 
 
 @pytest.mark.parametrize("victim", ["slot", "guardian", "worker"])

@@ -22,7 +22,7 @@ from suimon.worker.listener import POLL_SECONDS
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
-CODE = '''
+CODE = """
 @pipeline(concurrency=None)
 def short(n=0):
     return n
@@ -37,7 +37,7 @@ def held(n=0, ctx=None):
 @pipeline(concurrency=None)
 def sized(text):
     return len(text)
-'''
+"""
 
 
 @pytest.fixture
@@ -66,9 +66,7 @@ def test_c04_c05_notifications_lost_while_the_listener_is_away(deployed: Engine)
             deployed.until(deployed.slots_idle, "the worker is idle")
         runs.append(deployed.submit("short", {"n": number}))
     deployed.wait_all(runs)
-    late = deployed.one(
-        "select max(extract(epoch from started_at - created_at)) from suimon.runs"
-    )
+    late = deployed.one("select max(extract(epoch from started_at - created_at)) from suimon.runs")
     assert late < POLL_SECONDS + 2
     assert "the listening connection broke" in worker.log
     assert "Traceback" not in worker.log
@@ -76,9 +74,7 @@ def test_c04_c05_notifications_lost_while_the_listener_is_away(deployed: Engine)
 
 
 @pytest.mark.parametrize("outage", ["shorter than the lease", "longer than the lease"])
-def test_c04_c06_database_away(
-    own_engine: Engine, own_server: EmbeddedServer, outage: str
-) -> None:
+def test_c04_c06_database_away(own_engine: Engine, own_server: EmbeddedServer, outage: str) -> None:
     """**Set up** two workers, five runs under way. **Do** stop the database at once (immediate
     shutdown), start it again. **Must** no process exits; the runs go on, or are recovered once when
     their worker could not renew in time; none is finished twice; new work is taken.
@@ -87,9 +83,7 @@ def test_c04_c06_database_away(
     long = outage == "longer than the lease"
     own_engine.module("m", CODE)
     own_engine.deploy()
-    workers = [
-        own_engine.worker(slots=3, heartbeat_s=0.2 if long else 10.0) for _ in range(2)
-    ]
+    workers = [own_engine.worker(slots=3, heartbeat_s=0.2 if long else 10.0) for _ in range(2)]
     runs = own_engine.submit_many("held", [{"n": n} for n in range(5)])
     own_engine.noted("held", 5)
     assert own_server.pid

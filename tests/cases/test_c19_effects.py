@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
 TRIES = 12
 
-EFFECT = '''
+EFFECT = """
 @task
 def pay(n, ctx):
     # the service, which counts calls for each key, has answered; then the lights go out
@@ -43,7 +43,7 @@ def keys(outcome: MergeResult, ctx):
 
 f = Pipeline("many")
 f.run("keys", keys, f.merge("merged", f.spawn("each", item, f.run("items", items))))
-'''
+"""
 
 
 def test_c04_c19_crash_between_the_effect_and_its_record(engine: Engine) -> None:
@@ -74,7 +74,7 @@ def test_c04_c19_crash_between_the_effect_and_its_record(engine: Engine) -> None
     assert len(set(of_items)) == 3
 
 
-FLAG = '''
+FLAG = """
 @pipeline(concurrency=None)
 def flagged(value=0):
     note("flagged", value)
@@ -83,7 +83,7 @@ def flagged(value=0):
     if os.path.exists(path("wait")):
         await_mark("go")
     return value
-'''
+"""
 
 
 def test_c04_c20_idempotency_key_of_a_run_that_ended(engine: Engine) -> None:

@@ -9,7 +9,7 @@ from suimon.errors import InputRefused
 
 pytestmark = pytest.mark.acceptance
 
-CODE = '''
+CODE = """
 @task
 def child(n):
     note("child", n)
@@ -79,7 +79,7 @@ def bad_item(item):
 t = Pipeline("tolerant", concurrency=None)
 t_each = t.spawn("each", bad_item, t.input.things, key="id")
 t.run("last", apart, t.merge("merged", t_each, tolerate=["FAILED"], max_failures=2))
-'''
+"""
 
 
 @pytest.fixture
@@ -119,9 +119,7 @@ def test_c04_c52_merge_while_a_child_waits_for_its_retry(deployed: Engine) -> No
     """
     first = deployed.worker(slots=2)
     run = deployed.submit("retried", {"things": list(range(10))})
-    retrying = (
-        "select count(*) from suimon.runs where status = 'waiting' and reason = 'retry'"
-    )
+    retrying = "select count(*) from suimon.runs where status = 'waiting' and reason = 'retry'"
     deployed.until(lambda: deployed.one(retrying) == 2, "two children wait for their retry")
     ended = "select count(*) from suimon.runs where vertex = 'each' and status = 'succeeded'"
     deployed.until(lambda: deployed.one(ended) == 8, "the others have ended")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from support.engine import Engine
@@ -12,7 +13,7 @@ from suimon.worker import processes
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
-NESTED = '''
+NESTED = """
 @task
 def leaf(n):
     note("leaf", n)
@@ -38,7 +39,7 @@ top = Pipeline("top", concurrency=None)
 top.run("sum", total, top.merge("merged", top.spawn("mids", mid, top.run("list", inputs, 3))))
 two = Pipeline("two", concurrency=None)
 two.run("sum", total, two.merge("merged", two.spawn("leaves", leaf, two.run("list", numbers, 9))))
-'''
+"""
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["undisturbed", "worker killed"])
@@ -98,9 +99,8 @@ def cut_off(engine: Engine, how: str, slot: int) -> None:
     elif how == "connection":
         engine.sql(
             "select pg_terminate_backend(pid) from pg_stat_activity"
-            " where application_name like 'suimon:%%' and application_name <> 'suimon:test'"
-            " and datname = current_database() and %s",
-            True,
+            " where application_name like 'suimon:%' and application_name <> 'suimon:test'"
+            " and datname = current_database()"
         )
     else:
         engine.workers[-1].kill9()
@@ -131,7 +131,7 @@ def test_c04_c53_crash_half_way_through_creating_the_children(engine: Engine) ->
         assert stored == CHILDREN
 
 
-LARGE = '''
+LARGE = """
 @task
 def numbers(n):
     for i in range(n):
@@ -152,7 +152,7 @@ def tiny():
 p = Pipeline("large")
 each = p.spawn("each", child, p.run("items", numbers, p.input.n))
 p.run("total", total, p.merge("merged", each))
-'''
+"""
 
 
 def test_c04_c57_a_hundred_thousand_children(engine: Engine) -> None:
@@ -173,7 +173,10 @@ def test_c04_c57_a_hundred_thousand_children(engine: Engine) -> None:
     run = engine.wait(run_id, patience=90)
     assert run.output == n * (n - 1) // 2
     engine.wait_all(tiny)
-    late = "select max(extract(epoch from started_at - created_at)) from suimon.runs where pipeline = 'tiny'"
+    late = (
+        "select max(extract(epoch from started_at - created_at)) from suimon.runs"
+        " where pipeline = 'tiny'"
+    )
     assert engine.one(late) < 5
     tenths = [
         row[0]
@@ -191,6 +194,6 @@ def test_c04_c57_a_hundred_thousand_children(engine: Engine) -> None:
 
 def peak_mb(pid: int) -> float:
     """The most memory a process has had, in MB."""
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        (line,) = [line for line in file if line.startswith("VmHWM")]
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    (line,) = [line for line in lines if line.startswith("VmHWM")]
     return int(line.split()[1]) / 1000

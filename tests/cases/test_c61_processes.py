@@ -86,7 +86,7 @@ def test_c04_c61_grandchildren_after_timeout_or_cancel(engine: Engine, how: str)
         )
 
 
-FLOOD = '''
+FLOOD = """
 SIZE = 60_000_000
 
 @pipeline(concurrency=None)
@@ -119,7 +119,7 @@ def prints(kind):
 def beside(n=0):
     print("line of", n)
     return n
-'''
+"""
 
 
 @pytest.mark.parametrize("kind", ["lines", "no newline", "binary", "stderr first"])
@@ -159,7 +159,7 @@ def memory_mb(pid: int) -> float:
     raise AssertionError(pid)
 
 
-BUSY = '''
+BUSY = """
 @pipeline(concurrency=None)
 def busy(seconds):
     note("busy")
@@ -168,7 +168,7 @@ def busy(seconds):
     while time.monotonic() < end:
         count += 1
     return count
-'''
+"""
 
 
 def test_c04_c65_step_that_uses_all_cpus(engine: Engine) -> None:
@@ -188,7 +188,10 @@ def test_c04_c65_step_that_uses_all_cpus(engine: Engine) -> None:
 
     def watch() -> bool:
         nonlocal beat, seen
-        now, latest = monotonic(), engine.one("select beat from suimon.workers where id = %s", worker)
+        now, latest = (
+            monotonic(),
+            engine.one("select beat from suimon.workers where id = %s", worker),
+        )
         if latest != beat:
             gaps.append(now - seen)
             beat, seen = latest, now

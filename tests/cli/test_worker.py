@@ -179,6 +179,25 @@ def test_a_second_sigterm_gives_back_what_runs(
     assert (shown["status"], shown["interruptions"]) == ("queued", 0)
 
 
+def test_the_folder_of_a_killed_worker_is_removed_by_the_next(
+    worker: StartWorker, tmp_path: Path
+) -> None:
+    """Nothing piles up in TMPDIR; the folder of a worker that lives is left alone."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    first = worker("--slots", "1", env={"TMPDIR": str(temporary)})
+    (killed,) = temporary.iterdir()
+    first.kill()
+    first.wait()
+    assert killed.exists()
+    worker("--slots", "1", env={"TMPDIR": str(temporary)})
+    (second,) = temporary.iterdir()
+    assert second != killed
+    worker("--slots", "1", env={"TMPDIR": str(temporary)})
+    assert len(list(temporary.iterdir())) == 2
+    assert second.exists()
+
+
 def _tiny_disk(folder: Path) -> bool:
     done = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from suimon.core.door import check_input
+from suimon.core.door import check_input, lane_key
 from suimon.errors import InputRefused
 
 GRAPH = {
@@ -37,3 +37,31 @@ def test_a_whole_input_must_be_an_object() -> None:
     check_input(whole, {})
     with pytest.raises(InputRefused, match="must be an object, not int"):
         check_input(whole, 3)
+
+
+def test_a_condition_reads_the_input_like_any_other_value() -> None:
+    graph = {"vertices": {"a": {"type": "TASK", "when": {"$ref": "input.go"}}}}
+    check_input(graph, {"go": True})
+    with pytest.raises(InputRefused, match='lacks "go", which vertex "a" reads'):
+        check_input(graph, {})
+
+
+LANES = {"concurrency": {"limit": 3, "per": "customer.id"}, "vertices": {}}
+
+
+def test_each_value_of_the_field_has_its_own_lane() -> None:
+    assert lane_key(LANES, {"customer": {"id": "c1"}}) == "c1"
+    assert lane_key(LANES, {"customer": {"id": 7}}) == "7"
+    for one_lane in ({}, {"concurrency": 3}, {"concurrency": "unlimited"}):
+        assert lane_key(one_lane, {"customer": {"id": "c1"}}) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, {}, {"customer": None}, *({"customer": {"id": x}} for x in (None, True, "", 1.5, [1]))],
+)
+def test_an_input_that_belongs_to_no_lane_is_refused(value: Any) -> None:
+    """It may not slip past a limit."""
+    with pytest.raises(InputRefused) as caught:
+        check_input(LANES, value)
+    assert caught.value.path == "$.customer.id"

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 _FENCE = re.compile(r"^```(?P<language>[a-z]+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# (?P<name>\w+\.py)\n")
+_FILE = re.compile(r"# (?P<name>[\w/]+\.py)\n")
 _NOT_RUN = re.compile(r"<!-- not run: (?P<why>[^\n]+?) -->\n$")
 _WORKER = "<!-- with a worker -->\n"
 

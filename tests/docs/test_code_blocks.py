@@ -67,7 +67,9 @@ def test_blocks_run(path: Path, db_url: str, tmp_path: Path) -> None:
     todo = [block for block in blocks(path) if runnable(block)]
     for block in todo:
         if block.file is not None:
-            (project / block.file).write_text(block.text, encoding="utf-8")
+            file = project / block.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
     with worker(todo, project, environment, db_url):
         for block in todo:
             if block.file is None:

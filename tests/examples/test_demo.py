@@ -9,6 +9,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def rows() -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def play(folder: Path, *, user: int | None = None) -> str:
+def play(folder: Path, *, user: int | None = None, python: str = sys.executable) -> str:
     """Run the demo with an empty HOME and nothing of ours in the environment."""
     home = folder / "home"
     home.mkdir()
@@ -46,7 +47,7 @@ def play(folder: Path, *, user: int | None = None) -> str:
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
     given = {} if user is None else {"user": user, "group": user, "extra_groups": []}
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "suimon.cli.main", "demo"],
+        [python, "-P", "-m", "suimon.cli.main", "demo"],
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,
@@ -103,13 +104,28 @@ def test_the_demo_as_an_ordinary_user(folder: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("this is an ordinary user: the test above was it")
     user = pwd.getpwnam("nobody").pw_uid
-    reaches = subprocess.run(
-        [sys.executable, "-c", "import suimon"], user=user, group=user, extra_groups=[],
-        capture_output=True, check=False, cwd="/",
+    python = python_of(user, folder)
+    if python is None:
+        pytest.skip("no Python of this version that an ordinary user can run")
+    check_story(folder, play(folder, user=user, python=python))
+
+
+def python_of(user: int, folder: Path) -> str | None:
+    """A Python of this version that this user can run, and that finds what ours has."""
+    system = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin:/usr/local/bin")
+    if system is None:
+        return None
+    made = folder / "venv"
+    subprocess.run([system, "-m", "venv", "--without-pip", str(made)], check=True)
+    (packages,) = made.glob("lib/python*/site-packages")
+    paths = [str(EXAMPLES.parent), sysconfig.get_path("platlib")]
+    (packages / "ours.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
+    python = str(made / "bin" / "python")
+    done = subprocess.run(
+        [python, "-P", "-c", "import suimon, psycopg, airportsdata"],
+        user=user, group=user, extra_groups=[], cwd="/", check=False, capture_output=True,
     )  # fmt: skip
-    if reaches.returncode != 0:
-        pytest.skip("an ordinary user cannot read this Python's folder")
-    check_story(folder, play(folder, user=user))
+    return python if done.returncode == 0 else None
 
 
 def test_the_examples_have_no_mistakes() -> None:

@@ -164,6 +164,42 @@ def test_04_a_cancel_meets_a_chunk(
         lab.chunk(parent, 10, 5)
 
 
+def test_04_a_cancel_meets_the_opening_of_a_fan_out(
+    lab: Lab, sessions: Sessions, worker: int
+) -> None:
+    """It was not there when the cancel looked, and is marked all the same: its parent can end."""
+    row = lab.claim_run(worker, lab.submit("parents"))
+    opener, canceller = sessions("opener", "canceller")
+    with opener.transaction():
+        parent = Lab(opener.conn).parent(worker, "parents", row=row)
+        job = canceller.start(lambda conn: cancel.request(conn, [row.id]))
+        canceller.until_blocked()
+    job.done_in()
+    assert lab.fanout(parent)["cancelling"]
+    with pytest.raises(LostRunError):
+        lab.chunk(parent, 0, 5)
+    assert merge.stop_parent(lab.conn, parent.holder) is False
+    assert lab.fanout(parent)["expected"] == 0
+
+
+def test_04_without_the_fix_the_open_fan_out_keeps_its_parent_for_ever(
+    lab: Lab, sessions: Sessions, worker: int
+) -> None:
+    """Looked for before the parent was locked only: unsealed, unmarked, and waited for."""
+    row = lab.claim_run(worker, lab.submit("parents"))
+    opener, canceller = sessions("opener", "canceller")
+    ids = {"ids": [row.id]}
+    with opener.transaction():
+        parent = Lab(opener.conn).parent(worker, "parents", row=row)
+        canceller.conn.execute(cancel.SQL.mark_fanouts, ids)
+        job = canceller.start(lambda conn: conn.execute(cancel.SQL.request, ids))
+        canceller.until_blocked()
+    job.done_in()
+    assert merge.stop_parent(lab.conn, parent.holder) is True
+    cancel.sweep(lab.conn)
+    assert lab.status(parent.id) == "waiting"
+
+
 def test_04_without_the_fix_the_chunk_lives_on(
     lab: Lab, sessions: Sessions, broken: Statements, worker: int
 ) -> None:

@@ -4,6 +4,7 @@ keeps 100,000 dead index entries, and behind one busy lane. By buffers, with the
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -82,36 +83,35 @@ def _behind_a_lane(lab: Lab) -> Place:
 
 @pytest.fixture(scope="module")
 def places(databases: Databases) -> Iterator[dict[str, Place]]:
-    """The three databases; in the drained one somebody has held a snapshot since before."""
+    """The databases; in one of the two drained ones somebody has held a snapshot all the time."""
     made: dict[str, Place] = {}
-    with databases.fresh() as one, databases.fresh() as two, databases.fresh() as three:
-        with (
-            connect(one, name="base") as a, connect(two, name="drained") as b,
-            connect(three, name="lane") as c, connect(two, name="snapshot") as held,
-        ):  # fmt: skip
-            held.execute("begin isolation level repeatable read")
-            held.execute("select count(*) from suimon.runs")
-            made["base"] = _base(Lab(a))
-            made["drained"] = _drained(Lab(b))
-            made["lane"] = _behind_a_lane(Lab(c))
-            yield made
+    with contextlib.ExitStack() as stack:
+        for name, make in (("base", _base), ("drained", _drained), ("held", _drained), ("lane", _behind_a_lane)):
+            url = stack.enter_context(databases.fresh())
+            conn = stack.enter_context(connect(url, name=name))
+            if name == "held":
+                other = stack.enter_context(connect(url, name="snapshot"))
+                other.execute("begin isolation level repeatable read")
+                other.execute("select count(*) from suimon.runs")
+            made[name] = make(Lab(conn))
+        yield made
 
 
 def test_09_a_claim_after_100000_finished_ones_touches_little_more(places: dict[str, Place]) -> None:
-    """With its floor at most twice what it touches without any dead entry; one run is found."""
-    base = places["base"].claim([0, 0, 0, 0])
-    place = places["drained"]
-    floored = place.claim(place.floors)
-    assert floored.tree["Actual Rows"] == base.tree["Actual Rows"] == 1
-    assert floored.buffers <= 2 * base.buffers, (floored.buffers, base.buffers)
+    """With its floor at most twice what it touches in a table where nobody was ever claimed."""
+    base, place = places["base"].claim([0, 0, 0, 0]), places["drained"]
+    place.claim(place.floors)  # the first one to come by marks the entries as dead
+    found = place.claim(place.floors)
+    assert found.tree["Actual Rows"] == base.tree["Actual Rows"] == 1
+    assert found.buffers <= 2 * base.buffers, (found.buffers, base.buffers)
 
 
-def test_09_without_the_floor_it_walks_over_all_of_them(places: dict[str, Place]) -> None:
-    """The same claim from the start of the queue."""
-    base = places["base"].claim([0, 0, 0, 0])
-    unfloored = places["drained"].claim([0, 0, 0, 0])
-    assert unfloored.tree["Actual Rows"] == 1
-    assert unfloored.buffers > 10 * base.buffers, (unfloored.buffers, base.buffers)
+def test_09_under_a_held_snapshot_the_floor_saves_the_walk(places: dict[str, Place]) -> None:
+    """Dead entries cannot be marked then: what lies below the floor is not met, the rest is."""
+    place = places["held"]
+    floored, unfloored = place.claim(place.floors), place.claim([0, 0, 0, 0])
+    assert floored.tree["Actual Rows"] == unfloored.tree["Actual Rows"] == 1
+    assert unfloored.buffers > 10 * floored.buffers, (unfloored.buffers, floored.buffers)
 
 
 def test_a_claim_beside_100000_runs_of_one_busy_lane_touches_little_more(
@@ -133,7 +133,7 @@ def _submit(place: Place, text: str = submit.SQL.submit) -> Plan:
 
 def test_09_a_submit_reads_the_published_head_and_not_the_queues(places: dict[str, Place]) -> None:
     """The pools row says where the queue begins, and the last rank is looked for from there on."""
-    base, found = _submit(places["base"]), _submit(places["drained"])
+    base, found = _submit(places["base"]), _submit(places["held"])
     assert found.buffers <= 2 * base.buffers + 10, (found.buffers, base.buffers)
 
 
@@ -141,10 +141,10 @@ def test_09_without_the_head_a_submit_walks_over_the_dead(places: dict[str, Plac
     """The pipeline's last queued rank, looked for from the start."""
     text = submit.SQL.submit.replace("and r.rank >= t.head", "")
     assert text != submit.SQL.submit
-    lab = places["drained"].lab
+    lab = places["held"].lab
     with lab.conn.transaction(force_rollback=True):
-        lab.end(places["drained"].worker, lab.claim(places["drained"].worker, 10))
-        blind, seeing = _submit(places["drained"], text), _submit(places["drained"])
+        lab.end(places["held"].worker, lab.claim(places["held"].worker, 10))
+        blind, seeing = _submit(places["held"], text), _submit(places["held"])
     assert blind.buffers > 10 * seeing.buffers, (blind.buffers, seeing.buffers)
 
 
@@ -183,9 +183,11 @@ def test_07_without_the_fix_the_finish_loops_over_what_its_worker_holds(
         params = recorder.params(finish.SQL.finish)
         found = explain(lab.conn, plain, params)
         mended = explain(lab.conn, finish.SQL.finish, params)
-    removed = [sum(n.get("Rows Removed by Join Filter", 0) + n.get("Rows Removed by Filter", 0)
-                   for n in plan.nodes()) for plan in (found, mended)]  # fmt: skip
+    removed = [
+        sum(n.get(f"Rows Removed by {which}", 0) for n in plan.nodes() for which in ("Join Filter", "Filter"))
+        for plan in (found, mended)
+    ]
     assert "runs_held" in found.on("runs"), "otherwise this test proves nothing any more"
     assert mended.on("runs") == {"runs_pkey"}
     assert removed[0] > 100_000
-    assert removed[1] == 0
+    assert removed[1] <= 2 * len(rows)

@@ -184,8 +184,9 @@ def consumed(stream: Iterable[Any]) -> int:
     return sum(1 for _ in stream)
 
 
-def test_memory_is_flat(tmp_path: Path) -> None:
-    """Ten times the rows, the same memory."""
+def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five times the rows, the same memory."""
+    monkeypatch.setattr("suimon.read.text._CHUNK_BYTES", 16 * 1024)
 
     def peak(number: int) -> int:
         path = made(tmp_path, b"a,b\n" + b"some text,some more\n" * number, f"{number}.csv")
@@ -197,7 +198,123 @@ def test_memory_is_flat(tmp_path: Path) -> None:
             tracemalloc.stop()
 
     peak(1_000)
-    assert peak(200_000) < 1.5 * peak(20_000) + 100_000
+    assert peak(25_000) < 1.2 * peak(5_000) + 20_000
+
+
+# --------------------------------------------------------------------------- wrong and odd files
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"PK\x03\x04rest", "a ZIP archive, perhaps an Excel workbook"),
+        (b"PAR1rest", "a Parquet file"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old Office file"),
+        (b"\x1f\x8b\x08", "compressed with gzip"),
+        (b"%PDF-1.7", "a PDF"),
+        (b"\xef\xbb\xbf <!DOCTYPE html><p>", "HTML or XML"),
+        (b'<?xml version="1.0"?><a/>', "HTML or XML"),
+        (b'{"id": 1, "name": "a"}\n', "holds JSON, not CSV"),
+        (b'[{"id": 1}, {"id": 2}]', "holds JSON, not CSV"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "auto", "latin-1"])
+def test_what_is_no_csv_is_named_for_what_it_is(
+    tmp_path: Path, data: bytes, said: str, encoding: str
+) -> None:
+    with pytest.raises(FileRefused) as caught:
+        list(open_source(made(tmp_path, data), "csv", {"encoding": encoding}))
+    assert said in caught.value.message
+
+
+KANA = "コード,取引先\n1,カタカナデータ\n2,ひらがな\n"
+
+
+@pytest.mark.parametrize("encoding", ["euc_jp", "utf-16", "utf-16-le", "utf-16-be", "iso2022_jp"])
+def test_other_encodings_are_read_when_named(tmp_path: Path, encoding: str) -> None:
+    path = made(tmp_path, KANA.encode(encoding))
+    assert next(open_source(path, None, {"encoding": encoding}))["取引先"] == "カタカナデータ"
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (KANA, "euc_jp"),
+        ("カタカナ\nカタカナデータ\n", "euc_jp"),
+        ("nom\n\u00e9l\u00e8ve\ng\u00e9n\u00e9ral\n", "latin-1"),
+        ("wort\nGR\u00dcN\n", "cp1252"),
+        ("wort\nGr\u00f6\u00dfe\n", "cp1252"),
+    ],
+)
+def test_auto_refuses_what_would_be_cp932_only_by_accident(
+    tmp_path: Path, text: str, encoding: str
+) -> None:
+    """EUC-JP and Latin-1 are often valid cp932, as other text: in doubt nothing is guessed."""
+    path = made(tmp_path, text.encode(encoding))
+    with pytest.raises(FileRefused, match=r"the encoding of .* cannot be told"):
+        list(open_source(path, None, {"encoding": "auto"}))
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7, 64])
+def test_auto_finds_cp932_whatever_the_pieces(
+    tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("suimon.read.text._CHUNK_BYTES", piece)
+    path = made(tmp_path, "名前,ﾌﾘｶﾞﾅ\n髙橋①,ﾀｶﾊｼ\n".encode("cp932"))
+    assert list(open_source(path, None, {"encoding": "auto"})) == [
+        {"名前": "髙橋①", "ﾌﾘｶﾞﾅ": "ﾀｶﾊｼ"}
+    ]
+
+
+def test_jis_is_not_taken_for_utf_8(tmp_path: Path) -> None:
+    """All bytes of ISO-2022-JP are ASCII: it would be read as something else, silently."""
+    for encoding in ("utf-8", "auto", "ascii"):
+        with pytest.raises(FileRefused, match="ISO-2022-JP"):
+            list(
+                open_source(made(tmp_path, KANA.encode("iso2022_jp")), None, {"encoding": encoding})
+            )
+
+
+def test_a_mark_of_another_encoding_than_named_is_refused(tmp_path: Path) -> None:
+    path = made(tmp_path, "a\n1\n".encode("utf-16"))
+    for encoding in ("utf-8", "cp932", "latin-1"):
+        with pytest.raises(FileRefused, match="begins with the mark of utf-16-le"):
+            list(open_source(path, None, {"encoding": encoding}))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("last", [True, False])
+def test_any_line_end_will_do(tmp_path: Path, end: bytes, last: bool) -> None:
+    data = end.join([b"a,b", b'1,"x' + end + b'y"', b"2,z"]) + (end if last else b"")
+    found = list(open_source(made(tmp_path, data)))
+    assert found == [{"a": "1", "b": f"x{end.decode()}y"}, {"a": "2", "b": "z"}]
+
+
+@pytest.mark.parametrize(
+    ("rest", "row"),
+    [
+        (b'8,"open at the end', 2),
+        (b'8,"closed" and more\n', 2),
+        (b'8,"one""\n', 2),
+        (b'"8,x\n9,y\n', 2),
+    ],
+)
+def test_quotes_broken_at_the_end_are_refused(tmp_path: Path, rest: bytes, row: int) -> None:
+    stream = open_source(made(tmp_path, b"a,b\n7,fine\n" + rest))
+    assert next(stream) == {"a": "7", "b": "fine"}
+    with pytest.raises(FileRefused) as caught:
+        list(stream)
+    assert caught.value.row == row
+
+
+def test_a_cell_may_be_large_and_a_line_has_a_bound(tmp_path: Path) -> None:
+    cell = "x" * 3_000_000
+    found = list(open_source(made(tmp_path, f'a,b\n"{cell}",1\n'.encode())))
+    assert found == [{"a": cell, "b": "1"}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("suimon.read.text.MAX_LINE_CHARS", 1_000_000)
+        with pytest.raises(FileRefused, match="row 1"):
+            list(open_source(made(tmp_path, f"a,b\n{cell},1\n".encode())))
 
 
 # --------------------------------------------------------------------------- the file itself
@@ -210,7 +327,7 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
 
 
 def test_a_folder_and_an_unknown_ending_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileRefused, match="it is a folder"):
+    with pytest.raises(FileRefused, match="holds no csv files"):
         open_source(tmp_path, "csv")
     with pytest.raises(FileRefused, match="cannot be told from its name"):
         open_source(made(tmp_path, b"", "a.dat"))

@@ -15,7 +15,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,15 +22,15 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from support.project import Project
-from support.slot_harness import alive
-from support.wait import wait_until
+import pytest
 
 from suimon.db.connect import Connection, connect
 from suimon.run import cancel, doors, retry, submit
 from suimon.worker import processes
+from support.project import Project
+from support.wait import wait_until
+from support.worker_process import PATIENCE_SECONDS, WorkerProcess, carrying, command_line
 
-PATIENCE_SECONDS = 40.0
 HEARTBEAT_SECONDS = 0.2
 TERMINAL = ("succeeded", "failed", "timed_out", "cancelled")
 COMMAND = (sys.executable, "-m", "suimon.cli.main")
@@ -68,93 +67,6 @@ class Run:
     @property
     def over(self) -> bool:
         return self.status in TERMINAL
-
-
-class WorkerProcess:
-    """One worker: its process, its guardian, its slots, its log."""
-
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        log: Path,
-        *,
-        stdin: str = "",
-        env: dict[str, str] | None = None,
-    ) -> None:
-        self.name = name
-        self.log_file = log
-        with log.open("wb") as stream:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-                env=env,
-            )
-        assert self.process.stdin is not None
-        self.process.stdin.write(stdin.encode())
-        self.process.stdin.close()
-        self.pid = self.process.pid
-
-    # ------------------------------------------------------------------ what it is
-
-    @property
-    def log(self) -> str:
-        return self.log_file.read_text(errors="replace")
-
-    @property
-    def running(self) -> bool:
-        return self.process.poll() is None
-
-    def guardian(self) -> int:
-        """The pid of its guardian."""
-
-        def look() -> int | None:
-            found = [p for p in processes.children(self.pid) if "guardian" in command_line(p)]
-            return found[0] if found else None
-
-        return int(wait_until(look, PATIENCE_SECONDS, f"a guardian of {self.name}") or 0)
-
-    def slots(self) -> list[int]:
-        """The pids of its slots that live now, in order of their start."""
-        found: list[int] = []
-        for guardian in processes.children(self.pid):
-            for pid in processes.children(guardian):
-                if "worker.slot" in command_line(pid) and alive(pid):
-                    found.append(pid)
-        return sorted(found)
-
-    # ------------------------------------------------------------------ what is done to it
-
-    def kill9(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def term(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-
-    def freeze(self, *, tree: bool) -> list[int]:
-        """SIGSTOP for the worker, or for it and all below it; gives back what was stopped."""
-        pids = [self.pid, *(processes.descendants(self.pid) if tree else [])]
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        return pids
-
-    @staticmethod
-    def thaw(pids: Sequence[int]) -> None:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-
-    def wait(self, patience: float = PATIENCE_SECONDS) -> int:
-        """Its exit code."""
-        wait_until(lambda: not self.running, patience, f"{self.name} ended:\n{self.tail()}")
-        return self.process.wait()
-
-    def tail(self) -> str:
-        return "\n".join(self.log.splitlines()[-40:])
 
 
 class Engine:
@@ -202,7 +114,7 @@ class Engine:
     # ------------------------------------------------------------------ workers
 
     def worker(self, *, slots: int = 2, ready: bool = True, **options: Any) -> WorkerProcess:
-        """Start one; `ready` waits until it is registered and all its slots have loaded the code."""
+        """Start one; `ready` waits until it is registered and has all its slots."""
         self._count += 1
         name = options.pop("name", f"w{self._count}")
         folder = options.pop("folder", None) or str(self.folder / f"{name}-{self._count}")
@@ -278,7 +190,7 @@ class Engine:
         self.until(lambda: self.run(run_id).over, f"run {run_id} ended", patience)
         run = self.run(run_id)
         if status is not None and run.status != status:
-            raise AssertionError(f"{run}\n{self.story()}")
+            pytest.fail(f"{run}\n{self.story()}", pytrace=False)
         return run
 
     def wait_all(self, runs: Sequence[str], patience: float = PATIENCE_SECONDS) -> None:
@@ -329,14 +241,12 @@ class Engine:
 
     # ------------------------------------------------------------------ waiting and the end
 
-    def until(
-        self, look: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS
-    ) -> Any:
+    def until(self, look: Callable[[], Any], what: str, patience: float = PATIENCE_SECONDS) -> Any:
         """`wait_until`, with the workers' last words when it fails."""
         try:
             return wait_until(look, patience, what)
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.story()}") from None
+            pytest.fail(f"{error}\n{self.story()}")
 
     def noted(self, name: str, count: int = 1) -> list[list[str]]:
         """The project's notes of that name, when there are so many."""
@@ -381,28 +291,6 @@ class Engine:
                 processes.kill(pid)
             if self._conn is not None:
                 self._conn.close()
-
-
-def command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def carrying(text: str) -> Iterator[int]:
-    """Living processes, other than this one, with `text` in environment or command line."""
-    wanted = text.encode()
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            found = wanted in (entry / "cmdline").read_bytes()
-            found = found or wanted in (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if found and alive(int(entry.name)):
-            yield int(entry.name)
 
 
 @contextlib.contextmanager

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.database import Databases, chosen_bin, open_folder
-from support.engine import Engine, engine_on
 
 from suimon.db.embedded import EmbeddedServer
+from support.database import Databases, chosen_bin, open_folder
+from support.engine import Engine, engine_on
 
 
 @pytest.fixture

@@ -1,0 +1,19 @@
+"""File arrival, a call per row with tolerance, a report."""
+
+from __future__ import annotations
+
+from suimon import task
+
+
+@task(retries=5, backoff="2s..5m", timeout="30s")
+async def post_order(order: dict, tenant: str, ctx) -> dict:
+    if not order["quantity"].isdigit():
+        msg = f"order {order['order_id']} has the quantity {order['quantity']!r}"
+        raise ValueError(msg)
+    return {"crm_id": f"{tenant}-{order['order_id']}", "key": ctx.item_key}
+
+
+@task
+def write_report(outcome, ctx) -> dict:
+    rows = [f"{one.key},{one.state}" for one in outcome.failed]
+    return {"failed": rows, **outcome.counts}
