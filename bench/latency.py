@@ -35,8 +35,12 @@ def wakeup(place: Place, size: Size) -> list[Figure]:
             sent[run] = before
             calls.append((_now() - before) / 1e6)
         time.sleep(GAP_SECONDS * random.uniform(0.5, 1.5))
-    waits = _waits(place, sent)
-    return [*spread("wake-up", waits), *spread("of that, the submitting call", calls)]
+    waits, queued = _waits(place, sent)
+    return [
+        *spread("wake-up", waits),
+        *spread("of that, the submitting call", calls),
+        *spread("from its row to its claim", queued),
+    ]
 
 
 def mixture(place: Place, size: Size) -> list[Figure]:
@@ -55,10 +59,12 @@ def mixture(place: Place, size: Size) -> list[Figure]:
         thread.join()
     seconds = time.monotonic() - began
     place.check_children(run, size.children)
+    waits, queued = _waits(place, sent)
     return [
         Figure("children", size.children / seconds, "/s"),
         Figure("single runs started meanwhile", len(sent), ""),
-        *spread("start of a single run", _waits(place, sent)),
+        *spread("start of a single run", waits),
+        *spread("from its row to its claim", queued),
     ]
 
 
@@ -70,8 +76,8 @@ def _trickle(url: str, sent: dict[str, int], ending: threading.Event) -> None:
             ending.wait(MIXED_GAP_SECONDS)
 
 
-def _waits(place: Place, sent: dict[str, int]) -> list[float]:
-    """Milliseconds between each submit and its run's first line."""
+def _waits(place: Place, sent: dict[str, int]) -> tuple[list[float], list[float]]:
+    """Milliseconds between each submit and its run's first line; those it stood in the queue."""
     place.until(
         lambda: place.one(SQL.drained, pipeline="clock")[0] >= len(sent), "the last single runs"
     )
@@ -79,7 +85,8 @@ def _waits(place: Place, sent: dict[str, int]) -> list[float]:
     if len(rows) != len(sent):
         msg = f"{len(rows)} of {len(sent)} single runs have a result"
         raise WrongResultError(msg)
-    return [(int(began) - sent[run]) / 1e6 for run, began in rows]
+    waits = [(int(began) - sent[run]) / 1e6 for run, began, _ in rows]
+    return waits, [float(queued) for _, _, queued in rows]
 
 
 def _now() -> int:

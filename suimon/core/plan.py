@@ -5,8 +5,9 @@ program counter, only the records. `Plan` holds what depends on the graph alone 
 graph hash; `Plan.next` looks at one run. The answers are described in `core/actions.py`.
 
 While nothing has failed, every step whose needs are met may start, and those whose condition is
-false are skipped with all that refers to them. What parks the run comes last, and what is not
-`open` yet before what is: when the answer names an open step, nothing else can be done.
+false are skipped with all that refers to them. What parks the run comes last, and what is `open`
+first among that, since it may be over by now. A caller that can wait for several things at once
+names those it has looked at (`waiting`): when the answer is one of them, nothing else can be done.
 
 After a failure nothing new starts but branches for it (`runIf`), as soon as all that they come
 after is over: ended, or out of reach now. A step that can no longer run because one before it
@@ -87,6 +88,7 @@ class _Look:
 
     status: Mapping[str, str]
     sources: Mapping[str, Any]
+    waiting: Collection[str]
 
     def is_in(self, step: str, *states: str) -> bool:
         return self.status.get(step) in states
@@ -111,11 +113,19 @@ class Plan:
         return [*self._order, *(shape.implicit_merge(name) for name in self._unmerged)]
 
     def next(
-        self, steps: Mapping[str, StepRecord], *, run_input: Any, run: Mapping[str, Any]
+        self,
+        steps: Mapping[str, StepRecord],
+        *,
+        run_input: Any,
+        run: Mapping[str, Any],
+        waiting: Collection[str] = (),
     ) -> NextAction:
-        """The next action. `run` holds `id`, `pipeline` and `created_at`, for references to it."""
+        """The next action. `run` holds `id`, `pipeline` and `created_at`, for references to it.
+
+        `waiting` are steps that were just found to be not over; they come after all others.
+        """
         status = {name: record.status for name, record in steps.items()}
-        look = _Look(status, self._sources(steps, run_input, run))
+        look = _Look(status, self._sources(steps, run_input, run), waiting)
         failure = self._recorded_failure(steps)
         if failure is None and (skipped := self._skipped(look)):
             return Skip(skipped)
@@ -186,9 +196,8 @@ class Plan:
     def _first(
         self, look: _Look, ready: Iterator[str], *, failed: bool = False
     ) -> NextAction | None:
-        """The first action, but what parks the run last, and of that the open ones last."""
-        fresh: NextAction | None = None
-        waiting: NextAction | None = None
+        """The first action that does not park the run, else the most promising one that does."""
+        parking: dict[int, NextAction] = {}
         for name in ready:
             action = self._steps.action(name, look.sources)
             if isinstance(action, Fail):
@@ -197,11 +206,9 @@ class Plan:
                 return action
             if name in shape.vertices(self.graph) and not shape.parks(self.graph, name):
                 return action
-            if not look.is_in(name, "open"):
-                fresh = fresh or action
-            else:
-                waiting = waiting or action
-        return fresh or waiting
+            rank = 2 if name in look.waiting else 0 if look.is_in(name, "open") else 1
+            parking.setdefault(rank, action)
+        return parking[min(parking)] if parking else None
 
     def _is_off(self, step: str, look: _Look) -> bool:
         """Is its condition false? What cannot be judged is not off: it fails when it starts."""

@@ -42,16 +42,16 @@ class Merged:
         if sum(area.right - area.left + 1 for area, _ in self._active) > MAX_COLUMNS:
             raise damaged(self._name, "its merged areas overlap")
 
-    def covering(self, number: int) -> Iterator[tuple[int, Any, Area]]:
+    def covering(self, number: int, last: int = MAX_COLUMNS) -> Iterator[tuple[int, Any, Area]]:
         """(column, value, area) of the cells of this row that belong to another cell."""
         for area, value in self._active:
-            for column in range(area.left, area.right + 1):
+            for column in range(area.left, min(area.right, last) + 1):
                 if (column, number) != (area.left, area.top) and value is not None:
                     yield column, value, area
 
     def fill(self, number: int, values: dict[int, Any], columns: Collection[int]) -> None:
         """Give the merged value to the blank cells of its area; what has a value keeps it."""
-        for column, value, _ in self.covering(number):
+        for column, value, _ in self.covering(number, max(columns)):
             if column in columns and values.get(column) is None:
                 values[column] = value
 

@@ -183,10 +183,22 @@ def hold_back(conn: Connection, worker: int, held: Sequence[tuple[str, int, str]
         )
 
 
-def readmit(conn: Connection, pool: str, reasons: Sequence[str]) -> tuple[int, list[str]]:
-    """Take back what was held for these reasons, at most 5,000; returns (how many, lanes)."""
-    found = conn.execute(SQL.readmit, {"pool": pool, "reasons": list(reasons)}).fetchall()
-    return sum(int(n) for _, n in found), [lane for lane, _ in found if lane is not None]
+def held_back(
+    conn: Connection, pool: str, reasons: Sequence[str], n: int
+) -> list[tuple[str, str | None]]:
+    """(id, lane) of at most ``n`` runs that were held back for one of these reasons."""
+    params = {"pool": pool, "reasons": list(reasons), "n": min(n, MAX_CLAIM)}
+    return [(str(i), lane) for i, lane in conn.execute(SQL.held_back, params).fetchall()]
+
+
+def readmit(conn: Connection, ids: Sequence[str], reasons: Sequence[str]) -> None:
+    """These are not held back any more, if they still were."""
+    conn.execute(SQL.readmit, {"ids": list(ids), "reasons": list(reasons)})
+
+
+def take(conn: Connection, worker: int, ids: Sequence[str]) -> list[Claimed]:
+    """queued → running for these very runs, as far as they are admitted."""
+    return rows(conn.execute(SQL.claim_these, {"worker": worker, "ids": list(ids)}))
 
 
 def holdings(conn: Connection, worker: int) -> list[tuple[str, int, bool]]:

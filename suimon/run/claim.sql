@@ -75,7 +75,7 @@ back as (
 )
 select id, pool from back;
 
--- The worker has not the code: held back with its reason until one that has the code comes (readmit).
+-- The worker has not the code: held back with its reason until one that has the code takes it back.
 -- name: hold_back
 with d as materialized (
   select * from unnest(%(ids)s::uuid[], %(claims)s::int[], %(reasons)s::text[]) as d(id, claim_no, reason)
@@ -92,26 +92,45 @@ where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'run
   and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
 returning r.id::text;
 
--- A worker with the code takes back what was held for want of it; at most 5,000 a call. A run of a lane goes back
--- behind its lane, where admission finds it at its old place.
+-- What was held back for want of code that a worker has, oldest first.
+-- name: held_back
+select r.id::text, r.lane from suimon.runs r
+where r.pool = %(pool)s and r.status = 'queued' and not r.admitted and r.reason = any (%(reasons)s::text[])
+order by r.id limit %(n)s;
+
+-- These are not held back any more. A run of a lane stands in it again, where admission finds it at its old place.
 -- name: readmit
 with v as materialized (
   select r.id from suimon.runs r
-  where r.pool = %(pool)s and r.status = 'queued' and not r.admitted and r.reason = any (%(reasons)s::text[])
-  order by r.id limit 5000 for no key update skip locked
+  where r.id = any (%(ids)s::uuid[]) and r.status = 'queued' and not r.admitted and r.reason = any (%(reasons)s::text[])
+  order by r.id for no key update skip locked
 ),
 back as (
   update suimon.runs r
   set reason = null, admitted = r.lane is null, rank = suimon.head_of(r.pool, r.priority)
   from v where r.id = v.id
   returning r.id, r.lane, r.lane_rank
-),
--- its old place may lie before the lane's floor
-lowered as (
-  update suimon.lanes l set floor = least(l.floor, b.lane_rank)
-  from (select lane, min(lane_rank) as lane_rank from back where lane is not null group by lane) b where l.name = b.lane
 )
-select lane, count(*) as runs from back group by lane;
+-- its old place may lie before the lane's floor
+update suimon.lanes l set floor = least(l.floor, b.lane_rank)
+from (select lane, min(lane_rank) as lane_rank from back where lane is not null group by lane) b where l.name = b.lane;
+
+-- name: claim_these
+with picked as materialized (
+  select r.id from suimon.runs r
+  where r.id = any (%(ids)s::uuid[]) and r.status = 'queued' and r.admitted
+  order by r.id for no key update skip locked
+),
+got as (
+  update suimon.runs r
+  set status = 'running', claim_no = r.claim_no + 1, attempt = r.attempt + 1, worker_id = %(worker)s,
+      started_at = clock_timestamp()
+  from picked where r.id = picked.id
+  returning r.*
+)
+select id::text, claim_no, attempt, interruptions, graph_id, vertex, pipeline, fanout_id, item_key, lane, priority, rank,
+       alone, cancel_requested, root_id::text, input::text, extract(epoch from deadline_at - clock_timestamp())::float8
+from got order by priority, rank, id;
 
 -- What the database says this worker holds: compared with what it does hold after every lost answer.
 -- name: holdings

@@ -36,6 +36,7 @@ class Beat:
     beat_ms: int
     mine: bool
     asked_to_cancel: bool
+    code_waits: bool = False
 
 
 def register(conn: Connection, facts: dict[str, Any]) -> int:

@@ -37,6 +37,7 @@ class Events:
     buried_me: Callable[[], None]
     buried: Callable[[str], None]
     asked_to_cancel: Callable[[], None]
+    code_waits: Callable[[], None]
     must_end_slots: Callable[[], None]
 
 
@@ -101,6 +102,8 @@ class Heart(threading.Thread):
         self.workers = max(1, len(beats))
         if any(b.mine and b.asked_to_cancel for b in beats):
             self._events.asked_to_cancel()
+        if any(b.mine and b.code_waits for b in beats):
+            self._events.code_waits()
         for worker, beat in self._watch.look(sent_at, clock.boottime(), beats):
             name = rescue.bury(conn, worker, beat)
             if name is not None:

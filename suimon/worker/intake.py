@@ -20,7 +20,7 @@ import orjson
 
 from suimon.core import clock, plan
 from suimon.core.plan import StepRecord
-from suimon.db.connect import Connection
+from suimon.db.connect import Connection, retrying, transaction
 from suimon.run import claim, lane, spawn, step
 from suimon.run.claim import Claimed
 from suimon.run.spawn import FanoutState
@@ -85,16 +85,32 @@ def facts_of_worker(options: WorkerOptions, tasks: list[str]) -> dict[str, Any]:
     }
 
 
-def readmit_all(conn: Connection, *, pool: str, reasons: Sequence[str]) -> int:
-    """Take back all that was held for want of this code, 5,000 a statement, at most 200 of them."""
-    total = 0
-    for _ in range(200):
-        count, lanes = claim.readmit(conn, pool, reasons)
-        lane.admit(conn, lanes)
-        total += count
-        if not count:
-            break
-    return total
+def take_back(
+    conn: Connection, *, worker: int, pool: str, reasons: Sequence[str], n: int
+) -> list[Claimed]:
+    """Claim at most ``n`` runs that were held back for want of code that this worker has.
+
+    One transaction from held back to running: in between, a worker without the code would take
+    them again, hold them back again, and so on.
+    """
+
+    def act() -> list[Claimed]:
+        with transaction(conn):
+            found = claim.held_back(conn, pool, reasons, n)
+            if not found:
+                return []
+            ids = [run_id for run_id, _ in found]
+            lanes = {name for _, name in found if name is not None}
+            if lanes:
+                lane.lock(conn, lanes)
+            claim.readmit(conn, ids, reasons)
+            if lanes:
+                lane.send_admit(conn, lanes)
+            return claim.take(conn, worker, ids)
+
+    rows = retrying(act)
+    claim.fill_inputs(conn, rows)
+    return rows
 
 
 class Intake:

@@ -7,7 +7,6 @@ database was), it holds nothing any more: it ends its slots and comes back under
 
 from __future__ import annotations
 
-import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +64,7 @@ class Joining:
             buried_me=lambda: self._worker.post(self._start_over),
             buried=lambda _: self._worker.upkeep.rescue_soon(),
             asked_to_cancel=lambda: self._worker.post(self._worker.stops.look_for_cancels),
+            code_waits=lambda: self._worker.post(self._worker.sender.code_may_wait),
             must_end_slots=lambda: self._worker.post(self._end_slots),
         )
         self._worker.heart = Heart(
@@ -80,17 +80,8 @@ class Joining:
                 look=lambda: self._worker.post(self._worker.sender.hungry),
             )
             self.listener.start()
-        self._readmit()
+        self._worker.sender.code_waits = True
         self._worker.sender.hungry()
-
-    def _readmit(self) -> None:
-        reasons = [f"no_code:{task}" for task in self._worker.programs.tasks]
-        work = functools.partial(intake.readmit_all, pool=self._worker.pool, reasons=reasons)
-        self._worker.ledger.ask(
-            work,
-            lambda n: self._worker.sender.hungry() if n else None,
-            lambda e: log.warning("%s", e),
-        )
 
     def _start_over(self) -> None:
         """Declared dead: nothing held is ours. End the slots, and come back as a new worker."""

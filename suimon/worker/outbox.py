@@ -70,6 +70,7 @@ class Outbox:
         self.ended[:0], self.again[:0], self.steps[:0] = batch.ended, batch.again, batch.steps
         self.interrupted[:0], self.released[:0] = batch.interrupted, batch.released
         self.held_back[:0], self.later[:0] = batch.held_back, batch.later
+        self.logs[:0] = batch.logs
         self.lanes |= batch.lanes
         self.fanouts |= batch.fanouts
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from suimon.core import clock
 from suimon.run import claim
-from suimon.run.claim import Floors
+from suimon.run.claim import Claimed, Floors
 from suimon.run.finish import Settled
 from suimon.worker import batch as batches
+from suimon.worker import intake
 from suimon.worker.batch import Batch, Outcome, Want
 from suimon.worker.idle import Idle, State
 from suimon.worker.outbox import Outbox
@@ -43,6 +44,7 @@ class Sender:
         self.floors = Floors()
         self.idle = Idle()
         self.in_flight = False
+        self.code_waits = False
         self._heads: dict[int, int] = {}
         self._reconciling = False
         self._lost_answers = 0
@@ -72,14 +74,19 @@ class Sender:
         if settled.stragglers:
             self._worker.upkeep.cancel_soon()
 
+    def code_may_wait(self) -> None:
+        """Somebody held runs back for want of code that this worker has."""
+        self.code_waits = True
+
+    def _may_claim(self) -> bool:
+        heart = self._worker.heart
+        if self._worker.id == 0 or self._worker.stops.drain_asked or heart is None:
+            return False
+        return heart.may_claim
+
     def _room(self) -> int:
         """How many runs to claim now."""
-        if (
-            self._worker.id == 0
-            or self._worker.stops.drain_asked
-            or self._worker.heart is None
-            or not self._worker.heart.may_claim
-        ):
+        if not self._may_claim():
             return 0
         if self.idle.state is not State.HUNGRY or self._worker.solitary:
             return 0
@@ -91,6 +98,9 @@ class Sender:
             return
         if self._lost_answers != self._worker.lost_answers:
             self._reconcile()
+            return
+        if self.code_waits and self._may_claim() and self._worker.slots.starve():
+            self._take_back()
             return
         out = self._worker.outbox
         room = self._room()
@@ -110,6 +120,34 @@ class Sender:
         if small and busy and not starving and not self.idle.flagged_off_due:
             return
         self._send(now, room)
+
+    def _take_back(self) -> None:
+        """Claim what was held back for want of this code, as much as there is room for."""
+        worker = self._worker.id
+        reasons = [f"no_code:{task}" for task in self._worker.programs.tasks]
+        work = functools.partial(
+            intake.take_back,
+            worker=worker,
+            pool=self._worker.pool,
+            reasons=reasons,
+            n=self._worker.slots.capacity(len(self._worker.waiting)),
+        )
+
+        def taken(rows: list[Claimed]) -> None:
+            self.in_flight = False
+            self.code_waits = bool(rows)
+            if not rows or self._worker.id != worker:
+                return
+            if self.idle.flagged:
+                self.idle.flagged, self.idle.flagged_off_due = False, True
+            self._worker.intake.take(rows)
+
+        def failed(error: Exception) -> None:
+            self.in_flight = self.code_waits = False  # the next heartbeat says it again
+            log.warning("cannot take back what was held for want of code: %s", error)
+
+        self.in_flight = True
+        self._worker.ledger.ask(work, taken, failed)
 
     def _send(self, now: float, room: int) -> None:
         batch = self._worker.outbox.batch(self._worker.id, self._worker.options.name)
@@ -195,6 +233,7 @@ class Sender:
         self.in_flight = False
         log.error("a batch was refused: %s", str(error).splitlines()[0] if str(error) else error)
         self._worker.outbox.put_back(batch)
+        self.idle.flagged_off_due = self.idle.flagged_off_due or batch.wake_from_idle
         self.in_flight = True
         self._worker.upkeep.call_later(
             REFUSED_SECONDS, lambda: self._worker.post(self._may_send_again)

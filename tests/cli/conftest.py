@@ -53,6 +53,15 @@ def gate(folder: str) -> str:
 
 
 @pipeline(concurrency=None)
+def chatty(folder: str) -> None:
+    print("first")
+    Path(folder, "begun").touch()
+    while not Path(folder, "open").exists():
+        time.sleep(0.01)
+    print("second")
+
+
+@pipeline(concurrency=None)
 def talkative(words: str, ctx: Context) -> None:
     ctx.log("logged", words=words)
     print("printed", words)

@@ -305,28 +305,40 @@ def test_a_start_hands_on_its_input() -> None:
     assert after(alone) == Start("b", "q", {}, wait=False, config={"pipeline": "q", "wait": False})
 
 
-def test_what_parks_a_run_comes_last_and_what_is_open_after_what_is_not() -> None:
-    """Two timers run beside each other: the second is begun before the run waits for the first."""
-    shaped = graph(
-        a=vertex("WAIT", timer="1m"),
-        b=vertex("WAIT", timer="1m"),
-        c=call(),
-        d=call(after=["c"]),
-        e=call(after=["a", "b"]),
-    )
-    steps: dict[str, StepRecord] = {}
-    for name in ("c", "d"):
-        assert started(after(shaped, **steps)) == name
-        steps[name] = done()
-    for name in ("a", "b"):
-        action = after(shaped, **steps)
-        assert isinstance(action, Wait)
-        assert action.vertex == name
-        steps[name] = OPEN
-    action = after(shaped, **steps)
+SIDE_BY_SIDE = graph(
+    a=vertex("WAIT", timer="1m"),
+    b=vertex("WAIT", timer="1m"),
+    c=call(),
+    d=call(after=["c"]),
+    e=call(after=["a", "b"]),
+)
+
+
+def waits_for(action: NextAction) -> str:
     assert isinstance(action, Wait)
-    assert steps[action.vertex] == OPEN  # nothing else can be done
-    assert started(after(shaped, **{**steps, "a": done({}), "b": done({})})) == "e"
+    return action.vertex
+
+
+def test_what_parks_a_run_comes_last_and_what_may_be_over_first() -> None:
+    assert started(after(SIDE_BY_SIDE)) == "c"
+    assert started(after(SIDE_BY_SIDE, c=done())) == "d"
+    steps = {"c": done(), "d": done()}
+    assert waits_for(after(SIDE_BY_SIDE, **steps)) == "a"
+    assert waits_for(after(SIDE_BY_SIDE, **steps, b=OPEN)) == "b"
+    assert started(after(SIDE_BY_SIDE, **steps, a=done({}), b=done({}))) == "e"
+
+
+def test_whoever_can_wait_for_several_things_is_told_of_all_of_them() -> None:
+    """Two timers run beside each other: the second begins before the run waits for the first."""
+    plan = Plan(SIDE_BY_SIDE)
+    steps = {"c": done(), "d": done(), "a": OPEN}
+
+    def then(*waiting: str) -> str:
+        return waits_for(plan.next(steps, run_input=None, run=RUN, waiting=waiting))
+
+    assert then() == "a"
+    assert then("a") == "b"
+    assert then("a", "b") in ("a", "b")  # nothing else can be done: park
 
 
 # --------------------------------------------------------------------------- any graph

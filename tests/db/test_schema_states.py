@@ -1,4 +1,4 @@
-"""The states of a run: sixteen edges in Python, in the table and in the guard, and no seventeenth."""
+"""The states of a run: sixteen edges in Python, in the table, in the guard, and no seventeenth."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def run(conn: Connection) -> str:
 
 def _go(conn: Connection, run: str, status: str) -> None:
     fitting = _FITTING.get(status, _OVER)
-    conn.execute(f"update suimon.runs set status = '{status}', {fitting} where id = %s".encode(), (run,))
+    conn.execute(
+        f"update suimon.runs set status = '{status}', {fitting} where id = %s".encode(), (run,)
+    )
 
 
 def _put(conn: Connection, run: str, status: str) -> None:
@@ -68,8 +70,10 @@ def test_of_all_forty_nine_pairs_the_guard_allows_these_and_no_others(
 def test_a_run_is_born_queued(conn: Connection, run: str, status: str) -> None:
     """No insert gets around the edges."""
     copied = (
-        "insert into suimon.runs (id, root_id, graph_id, pipeline, pool, status, worker_id, finished_at, reason)"
-        " select gen_random_uuid(), id, graph_id, pipeline, pool, %s, %s, %s, 'retry' from suimon.runs"
+        "insert into suimon.runs"
+        " (id, root_id, graph_id, pipeline, pool, status, worker_id, finished_at, reason)"
+        " select gen_random_uuid(), id, graph_id, pipeline, pool, %s, %s, %s, 'retry'"
+        " from suimon.runs"
     )
     over = "2026-01-01" if status in TERMINAL else None
     with pytest.raises(psycopg.Error, match="born queued"):
@@ -107,14 +111,16 @@ def _lane_row(conn: Connection, **columns: Any) -> None:
     keys, values = ", ".join(columns), list(columns.values())
     marks = ", ".join(["%s"] * len(values))
     conn.execute(
-        f"insert into suimon.runs (id, root_id, graph_id, pipeline, pool, {keys})"  # type: ignore[arg-type]
+        f"insert into suimon.runs (id, root_id, graph_id, pipeline, pool, {keys})"
         f" select gen_random_uuid(), gen_random_uuid(), 1, 'p', 'default', {marks}",
         values,
     )
 
 
 @pytest.mark.parametrize("holder", ["queued", "running", "waiting"])
-def test_a_serial_lane_has_one_admitted_run_whatever_it_does(conn: Connection, run: str, holder: str) -> None:
+def test_a_serial_lane_has_one_admitted_run_whatever_it_does(
+    conn: Connection, run: str, holder: str
+) -> None:
     """The partial unique index covers a waiting holder too; un-admitted ones stand beside it."""
     _lane_row(conn, lane="x", lane_rank=1, lane_limit=1, admitted=True)
     (first,) = conn.execute("select id::text from suimon.runs where lane = 'x'").fetchone() or ("",)

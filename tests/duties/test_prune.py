@@ -65,7 +65,9 @@ def furnish(lab: Lab, run: str) -> None:
     lab.sql("insert into suimon.attempts (run_id, claim_no, vertex, attempt, how)"
             " values (%s, 99, 'x', 1, 'failed')", run)  # fmt: skip
     lab.sql("insert into suimon.payloads (run_id, name, body) values (%s, 'extra', '1')", run)
-    lab.sql("insert into suimon.logs (run_id, claim_no, stream, body) values (%s, 1, 'log', 'x')", run)
+    lab.sql(
+        "insert into suimon.logs (run_id, claim_no, stream, body) values (%s, 1, 'log', 'x')", run
+    )
     lab.sql("insert into suimon.checkpoints (run_id, vertex, name, value, claim_no)"
             " values (%s, 'x', 'y', '1', 1)", run)  # fmt: skip
     lab.sql("insert into suimon.artifacts (run_id, vertex, name, body, claim_no)"
@@ -118,7 +120,9 @@ def test_by_age_what_ended_before(lab: Lab) -> None:
     waiting = lab.submit("p")
     # its id is of now, so that it counts as young; one that began two days ago has an older id
     aged = older_id(lab, old)
-    lab.sql("update suimon.runs set created_at = created_at - interval '9 days' where id = %s", waiting)
+    lab.sql(
+        "update suimon.runs set created_at = created_at - interval '9 days' where id = %s", waiting
+    )
     done = prune.prune(lab.conn)
     assert (done.roots, done.runs, done.left) == (1, 1, False)
     assert {row[0] for row in lab.sql("select id::text from suimon.runs")} == {young, waiting}
@@ -133,8 +137,15 @@ def older_id(lab: Lab, run: str, days: int = 2) -> str:
     lab.sql("update suimon.runs set id = %s, root_id = %s where id = %s", aged, aged, run)
     for table in TABLES:
         lab.sql(f"update suimon.{table} set run_id = %s where run_id = %s", aged, run)
-    lab.sql("update suimon.fanouts set parent_id = %s, root_id = %s where parent_id = %s", aged, aged, run)
-    lab.sql("update suimon.runs set parent_id = %s, root_id = %s where parent_id = %s", aged, aged, run)
+    lab.sql(
+        "update suimon.fanouts set parent_id = %s, root_id = %s where parent_id = %s",
+        aged,
+        aged,
+        run,
+    )
+    lab.sql(
+        "update suimon.runs set parent_id = %s, root_id = %s where parent_id = %s", aged, aged, run
+    )
     lab.sql("set session_replication_role = origin")
     grow_old(lab, aged, days=days)
     return aged
@@ -230,13 +241,19 @@ def test_a_child_that_still_runs_keeps_its_root(lab: Lab) -> None:
     parent = tree(lab, n=3)
     child = parent.child_id(1)
     lab.sql("set session_replication_role = replica")
-    lab.sql("update suimon.runs set status = 'waiting', reason = 'timer', finished_at = null where id = %s", child)
+    lab.sql(
+        "update suimon.runs set status = 'waiting', reason = 'timer', finished_at = null where id = %s",
+        child,
+    )
     lab.sql("set session_replication_role = origin")
     done = prune.prune(lab.conn)
     assert (done.roots, done.runs, done.waits, done.left) == (0, 2, 1, True)
     assert not unreachable(lab)
     lab.sql("set session_replication_role = replica")
-    lab.sql("update suimon.runs set status = 'failed', reason = null, finished_at = now() where id = %s", child)
+    lab.sql(
+        "update suimon.runs set status = 'failed', reason = null, finished_at = now() where id = %s",
+        child,
+    )
     lab.sql("set session_replication_role = origin")
     assert prune.prune(lab.conn).runs == 2
     assert left(lab) == {}
@@ -268,7 +285,10 @@ def test_a_marked_run_is_not_retried(lab: Lab) -> None:
     """Neither the root nor a child of it, and a new run of its input is refused too."""
     lab.pipeline("trees", SPAWN_GRAPH, keep={"count": 0})
     parent = tree(lab, n=2)
-    lab.sql("update suimon.runs set status = 'queued', finished_at = null where id = %s", parent.child_id(0))
+    lab.sql(
+        "update suimon.runs set status = 'queued', finished_at = null where id = %s",
+        parent.child_id(0),
+    )
     worker = lab.worker()
     lab.end(worker, lab.claim(worker), "failed")
     lab.sql("update suimon.runs set reason = 'pruning' where id = %s", parent.id)
@@ -306,7 +326,9 @@ def test_the_duty_prunes(lab: Lab, conn: Connection) -> None:
     """A worker's sweep does it; without a keep anywhere there is no work to take."""
     lab.pipeline("p")
     ended(lab, "p", 2)
-    conn.execute("update suimon.duties set next_at = clock_timestamp() + interval '1 day' where name <> 'prune'")
+    conn.execute(
+        "update suimon.duties set next_at = clock_timestamp() + interval '1 day' where name <> 'prune'"
+    )
     taken = dict(conn.execute(sweep.SQL.take, {"worker": None}).fetchall())
     assert taken == {"prune": False}
     lab.pipeline("p", keep={"count": 1})
@@ -364,9 +386,11 @@ def test_killed_in_the_middle(lab: Lab, db_url: str, statement: str, nth: int) -
     process.stdin.close()
     process.stdout.close()
     wait_until(
-        lambda: not lab.one(
-            "select count(*) from pg_stat_activity where application_name = 'suimon:pruner'"
-            " and datname = current_database()"
+        lambda: (
+            not lab.one(
+                "select count(*) from pg_stat_activity where application_name = 'suimon:pruner'"
+                " and datname = current_database()"
+            )
         ),
         10,
         "the server noticed",

@@ -1,4 +1,4 @@
-"""The slow sweep: one statement when there is nothing, and everything again that was left undone."""
+"""The slow sweep: one statement when there is nothing, and all again that was left undone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def test_an_idle_sweep_is_one_statement(lab: Lab, worker: int) -> None:
     recorder = Recorder(lab.conn)
     assert sweep.run(lab.conn, worker) == 0
     assert [query for query, _ in recorder.sent] == [sweep.SQL.take]
-    assert lab.one("select count(*) from suimon.duties where last_worker = %s and next_at > now()", worker) == len(sweep.DUTIES)
+    assert lab.one(
+        "select count(*) from suimon.duties where last_worker = %s and next_at > now()", worker
+    ) == len(sweep.DUTIES)
 
 
 def test_the_duties_of_the_table_are_those_of_the_code(lab: Lab) -> None:
@@ -35,7 +37,9 @@ def test_the_duties_of_the_table_are_those_of_the_code(lab: Lab) -> None:
     assert {row[0] for row in lab.sql("select name from suimon.duties")} == set(sweep.DUTIES)
 
 
-def test_of_two_sweeps_at_once_each_duty_is_taken_by_one(lab: Lab, db_url: str, worker: int) -> None:
+def test_of_two_sweeps_at_once_each_duty_is_taken_by_one(
+    lab: Lab, db_url: str, worker: int
+) -> None:
     """The lock is the election; the second finds nothing due."""
     with connect(db_url, name="other") as other, lab.conn.transaction():
         first = lab.conn.execute(sweep.SQL.take, {"worker": worker}).fetchall()
@@ -60,7 +64,11 @@ def test_a_sweep_does_what_died_with_its_worker(lab: Lab, worker: int) -> None:
     serial = lab.submit_only("serial")
     lab.sql("delete from suimon.lanes")
     assert sweep.run(lab.conn, worker) > 0
-    assert (lab.status(one), lab.status(two), lab.status(three)) == ("queued", "queued", "cancelled")
+    assert (lab.status(one), lab.status(two), lab.status(three)) == (
+        "queued",
+        "queued",
+        "cancelled",
+    )
     assert lab.one("select admitted from suimon.runs where id = %s", serial)
 
 
@@ -78,7 +86,7 @@ def test_a_right_tally_is_left_alone(lab: Lab, worker: int) -> None:
 def test_a_wrong_tally_is_mended_and_said(
     lab: Lab, worker: int, wrong: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Too few or too many: the children are right, and an error in the log says that it happened."""
+    """Too few or too many: the children are right, and an error in the log says so."""
     parent = lab.fan_out(worker, "parents", 5)
     lab.end(worker, lab.claim(worker, 2))
     lab.sql("update suimon.fanouts set succeeded = %s where id = %s", wrong, parent.fanout.id)
@@ -88,7 +96,9 @@ def test_a_wrong_tally_is_mended_and_said(
     assert lab.tally(parent) == lab.recount(parent)
 
 
-def test_a_mended_tally_that_is_complete_settles_and_wakes_the_parent(lab: Lab, worker: int) -> None:
+def test_a_mended_tally_that_is_complete_settles_and_wakes_the_parent(
+    lab: Lab, worker: int
+) -> None:
     """Whoever lost the count lost the wake-up with it; an idle worker hears of it."""
     parent = lab.fan_out(worker, "parents", 2)
     lab.sql("update suimon.fanouts set succeeded = -1 where id = %s", parent.fanout.id)
@@ -107,7 +117,8 @@ def test_a_parent_that_nobody_woke_is_woken(lab: Lab, worker: int) -> None:
     lab.end(worker, lab.claim(worker))
     row = lab.claim(worker)[0]
     lab.sql(
-        "update suimon.runs set status = 'waiting', reason = 'children', worker_id = null where id = %s",
+        "update suimon.runs set status = 'waiting', reason = 'children', worker_id = null"
+        " where id = %s",
         row.id,
     )
     assert sweep.repair(lab.conn) == 1
@@ -132,7 +143,10 @@ def test_what_trees_leave_behind_is_dropped_after_a_minute(lab: Lab, worker: int
     other = lab.fan_out(worker, "parents", 1, limit=1)
     for _ in range(2):
         lab.end(worker, [row for row in lab.claim(worker, 9) if row.fanout_id == parent.fanout.id])
-    lab.sql("update suimon.fanouts set settled_at = settled_at - interval '2 minutes' where state = 'settled'")
+    lab.sql(
+        "update suimon.fanouts set settled_at = settled_at - interval '2 minutes'"
+        " where state = 'settled'"
+    )
     sweep.flows(lab.conn)
     lanes = {row[0] for row in lab.sql("select name from suimon.lanes where name like 'spawn:%%'")}
     assert lanes == {other.fanout.lane}

@@ -1,4 +1,4 @@
-"""Findings 1, 5 and 11 of the protocol's review: who may be claimed behind a lane, and who holds it."""
+"""Findings 1, 5 and 11: who may be claimed behind a lane, and who holds the lane."""
 
 from __future__ import annotations
 

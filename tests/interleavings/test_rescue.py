@@ -150,7 +150,9 @@ def test_two_rescuers_take_nothing_from_a_live_worker(
     """The second one's list is old: the claim number it saw is the fence."""
     worker, rows = held
     live = _meanwhile(lab, sessions, worker, rows, rescue.rescue)
-    found = lab.sql("select status::text, worker_id, interruptions from suimon.runs where id = %s", rows[1].id)
+    found = lab.sql(
+        "select status::text, worker_id, interruptions from suimon.runs where id = %s", rows[1].id
+    )
     assert found == [("running", live, 1)]
     assert lab.one("select count(*) from suimon.attempts where how = 'interrupted'") == 2
 
@@ -172,7 +174,7 @@ def test_two_rescuers_at_once_rescue_once(
     lab: Lab, db_url: str, sessions: Sessions, held: tuple[int, list[Claimed]]
 ) -> None:
     """The one that waited finds nobody left to rescue; each try is kept once."""
-    worker, rows = held
+    worker, _ = held
     lab.kill(worker)
     one, two = sessions("one", "two")
     with one.transaction():

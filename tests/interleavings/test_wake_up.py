@@ -1,4 +1,4 @@
-"""Finding 2: no wake-up is lost between a submitter that looks and a worker that says it is idle."""
+"""Finding 2: no wake-up is lost between a submitter that looks and a worker that goes idle."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_02_without_the_fix_the_run_waits_beside_an_idle_worker(
 
 
 def test_02_a_submit_after_the_flag_names_one_idle_worker(lab: Lab, sessions: Sessions) -> None:
-    """Seen in the statement after the insert, delivered at the commit; dead and leaving ones never."""
+    """Seen in the statement after the insert, told at the commit; dead and leaving ones never."""
     lab.pipeline("p")
     idle = [lab.worker(idle=True) for _ in range(2)]
     lab.worker()

@@ -50,7 +50,7 @@ def _base(lab: Lab) -> Place:
 
 
 def _drained(lab: Lab) -> Place:
-    """Claimed and finished by a worker that publishes its head, until all are gone; one more comes."""
+    """Claimed and finished by a worker that publishes its head, all of them; one more comes."""
     lab.pipeline("p")
     lab.submit_many("p", ROWS)
     worker, floors, now = lab.worker(), Floors(), 0.0
@@ -86,7 +86,12 @@ def places(databases: Databases) -> Iterator[dict[str, Place]]:
     """The databases; in one of the two drained ones somebody has held a snapshot all the time."""
     made: dict[str, Place] = {}
     with contextlib.ExitStack() as stack:
-        for name, make in (("base", _base), ("drained", _drained), ("held", _drained), ("lane", _behind_a_lane)):
+        for name, make in (
+            ("base", _base),
+            ("drained", _drained),
+            ("held", _drained),
+            ("lane", _behind_a_lane),
+        ):
             url = stack.enter_context(databases.fresh())
             conn = stack.enter_context(connect(url, name=name))
             if name == "held":
@@ -97,7 +102,9 @@ def places(databases: Databases) -> Iterator[dict[str, Place]]:
         yield made
 
 
-def test_09_a_claim_after_100000_finished_ones_touches_little_more(places: dict[str, Place]) -> None:
+def test_09_a_claim_after_100000_finished_ones_touches_little_more(
+    places: dict[str, Place],
+) -> None:
     """With its floor at most twice what it touches in a table where nobody was ever claimed."""
     base, place = places["base"].claim([0, 0, 0, 0]), places["drained"]
     place.claim(place.floors)  # the first one to come by marks the entries as dead
@@ -159,7 +166,9 @@ def _admit(place: Place) -> Plan:
         return explain(lab.conn, lane.SQL.admit, {"lanes": ["pipeline:serial"]})
 
 
-def test_an_admission_before_100000_waiting_runs_touches_few_pages(places: dict[str, Place]) -> None:
+def test_an_admission_before_100000_waiting_runs_touches_few_pages(
+    places: dict[str, Place],
+) -> None:
     """One is let in; the others are not looked at."""
     found = _admit(places["lane"])
     assert found.tree["Actual Rows"] == 1
@@ -169,7 +178,7 @@ def test_an_admission_before_100000_waiting_runs_touches_few_pages(places: dict[
 def test_07_without_the_fix_the_finish_loops_over_what_its_worker_holds(
     places: dict[str, Place],
 ) -> None:
-    """With plain predicates the planner takes the index of rescue, which it believes has one row."""
+    """With plain predicates the planner takes the index of rescue, in which it sees one row."""
     plain = finish.SQL.finish.replace("between 'running' and 'running'", "= 'running'")
     plain = plain.replace("r.worker_id + 0", "r.worker_id")
     place = places["base"]
@@ -184,7 +193,11 @@ def test_07_without_the_fix_the_finish_loops_over_what_its_worker_holds(
         found = explain(lab.conn, plain, params)
         mended = explain(lab.conn, finish.SQL.finish, params)
     removed = [
-        sum(n.get(f"Rows Removed by {which}", 0) for n in plan.nodes() for which in ("Join Filter", "Filter"))
+        sum(
+            n.get(f"Rows Removed by {which}", 0)
+            for n in plan.nodes()
+            for which in ("Join Filter", "Filter")
+        )
         for plan in (found, mended)
     ]
     assert "runs_held" in found.on("runs"), "otherwise this test proves nothing any more"

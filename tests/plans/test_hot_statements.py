@@ -61,7 +61,7 @@ def test_the_claim_walks_the_ready_index(any_lab: Lab) -> None:
 
 def test_finish_and_settle_use_primary_keys_only(any_lab: Lab) -> None:
     """Above all not `runs_held`, which the planner takes for one row (finding 7)."""
-    worker, parent, rows = _running(any_lab)
+    worker, _, rows = _running(any_lab)
     finished, settled = _plans(
         any_lab, lambda: any_lab.end(worker, rows), finish.SQL.finish, finish.SQL.settle
     )
@@ -82,9 +82,7 @@ def test_the_other_ends_of_a_claim_use_the_primary_key(any_lab: Lab) -> None:
     made.released = [(r.id, r.claim_no) for r in rows[50:100]]
     made.interrupted = [(r.id, r.claim_no) for r in rows[100:150]]
     made.held_back = [(r.id, r.claim_no, "no_code:m:f") for r in rows[150:200]]
-    made.steps = [
-        step.Step(r.id, r.claim_no, "v", "succeeded", 1, "{}", "") for r in rows[200:250]
-    ]
+    made.steps = [step.Step(r.id, r.claim_no, "v", "succeeded", 1, "{}", "") for r in rows[200:250]]
     queries = (
         finish.SQL.retry_later, claim.SQL.release, rescue.SQL.interrupt, claim.SQL.hold_back,
         step.SQL.record,
@@ -96,15 +94,22 @@ def test_the_other_ends_of_a_claim_use_the_primary_key(any_lab: Lab) -> None:
 
 
 def test_admission_counts_and_finds_by_index_and_updates_by_id_alone(any_lab: Lab) -> None:
-    """The live, the waiting, the primary key (another predicate tempts it: 1,700 against 17,000/s)."""
+    """The live, the waiting, the primary key: another predicate tempts it (a tenth as fast)."""
     for _ in range(3):
         any_lab.submit_only("serial")
-    (plan,) = _plans(
-        any_lab, lambda: lane.admit(any_lab.conn, ["pipeline:serial"]), lane.SQL.admit
-    )
+    (plan,) = _plans(any_lab, lambda: lane.admit(any_lab.conn, ["pipeline:serial"]), lane.SQL.admit)
     assert plan.on("runs") <= {"runs_lane_live", "runs_lane_one", "runs_lane_waiting", "runs_pkey"}
-    updated = [n for n in plan.nodes() if n["Node Type"] == "ModifyTable" and n.get("Relation Name") == "runs"]
-    inner = [n["Index Name"] for top in updated for n in _below(top) if n.get("Relation Name") == "runs" and "Index Name" in n]
+    updated = [
+        n
+        for n in plan.nodes()
+        if n["Node Type"] == "ModifyTable" and n.get("Relation Name") == "runs"
+    ]
+    inner = [
+        n["Index Name"]
+        for top in updated
+        for n in _below(top)
+        if n.get("Relation Name") == "runs" and "Index Name" in n
+    ]
     assert inner == ["runs_pkey"]
 
 
@@ -142,7 +147,8 @@ def test_what_beats_and_sweeps_read_is_found_by_index(any_lab: Lab) -> None:
     assert beat.on("runs") <= {"runs_held", "runs_cancelling"}
     taken = explain(any_lab.conn, sweep.SQL.take, {"worker": worker})
     assert taken.on("runs") <= {
-        "runs_timer", "runs_held", "runs_cancelling", "runs_lane_waiting", "runs_held_back", "runs_pkey",
+        "runs_timer", "runs_held", "runs_cancelling", "runs_lane_waiting", "runs_held_back",
+        "runs_pkey",
         "runs_deadline",
     }  # fmt: skip
     assert taken.scans("Seq Scan") <= SMALL, taken.tree

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,27 @@ def test_texts_beyond_the_first_are_read_from_disk(
     assert [row["text 番号 0"] for row in found] == [f"text 番号 {n}" for n in range(1, 300)]
     stream = open_source(path)
     del stream  # not even begun: its files are closed all the same
+
+
+def test_memory_is_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four times the rows and texts, the same memory: texts beyond the first lie on disk."""
+    monkeypatch.setattr("suimon.read.xlsx_strings._HELD_CHARS", 1_000)
+
+    def peak(count: int) -> int:
+        cells = ([f'<c r="A{n}" t="s"><v>{n - 1}</v></c>', make.number(f"B{n}", n)]
+                 for n in range(1, count + 1))  # fmt: skip
+        shared = [f"<si><t>{n:0200d}</t></si>" for n in range(count)]
+        path = make.write_book(tmp_path / f"{count}.xlsx", make.rows(*cells), shared=shared)
+        tracemalloc.start()
+        try:
+            options = {"header": ["text", "n"]}
+            assert sum(1 for _ in open_source(path, None, options)) == count
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(100)
+    assert peak(6_000) < 1.2 * peak(1_500) + 100_000
 
 
 # --------------------------------------------------------------------------- a second opinion

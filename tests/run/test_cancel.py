@@ -1,4 +1,4 @@
-"""Cancel: what waits ends at once, what runs is told, what is below goes first, a crash stops nothing."""
+"""Cancel: what waits ends at once, what runs is told, what is below goes first."""
 
 from __future__ import annotations
 

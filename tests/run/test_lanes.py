@@ -111,7 +111,7 @@ def test_every_way_out_of_a_lane_lets_the_next_one_in(lab: Lab, worker: int, how
 def test_who_took_its_number_early_and_committed_late_is_not_passed_over(
     lab: Lab, worker: int
 ) -> None:
-    """2,000 have gone through meanwhile, so its place lies behind the lane's floor and its margin."""
+    """2,000 have gone through meanwhile: its place lies behind the lane's floor and margin."""
     late = lab.submit("one")
     lab.sql("update suimon.runs set lane_rank = 1, admitted = false where id = %s", late)
     lab.sql("update suimon.lanes set floor = 5000 where name = 'pipeline:one'")
@@ -120,7 +120,7 @@ def test_who_took_its_number_early_and_committed_late_is_not_passed_over(
 
 
 def test_a_child_in_an_ancestors_lane_goes_under_its_place(lab: Lab) -> None:
-    """Serial among themselves, under the waiting parent; otherwise they would wait for it for ever."""
+    """Serial among themselves, under the waiting parent: they would wait for it for ever."""
     lab.pipeline("parents", SPAWN_GRAPH, concurrency=1)
     worker = lab.worker()
     parent = lab.parent(worker, "parents", to="parents")
@@ -158,7 +158,9 @@ def test_a_batch_with_a_bad_row_lets_the_lane_go_on(lab: Lab, worker: int) -> No
     outcome = batches.execute(lab.conn, lab.batch(worker, [ended]))
     assert outcome.ended == {first}
     assert lab.status(first) == "failed"
-    assert "cannot be stored" in lab.one("select error ->> 'message' from suimon.runs where id = %s", first)
+    assert "cannot be stored" in lab.one(
+        "select error ->> 'message' from suimon.runs where id = %s", first
+    )
     assert [r.id for r in lab.claim(worker, 5)] == [second]
 
 

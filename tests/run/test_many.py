@@ -65,8 +65,10 @@ def test_what_a_filter_finds(lab: Lab) -> None:
     timed = ends(lab, "p", 2, "timed_out")
     other = ends(lab, "q", 1, "failed")
     ends(lab, "p", 2, "succeeded")
-    lab.sql("update suimon.runs set error = '{\"type\": \"Odd\"}' where id = %s", failed[0])
-    lab.sql("update suimon.runs set created_at = now() - interval '3 hours' where id = %s", failed[1])
+    lab.sql('update suimon.runs set error = \'{"type": "Odd"}\' where id = %s', failed[0])
+    lab.sql(
+        "update suimon.runs set created_at = now() - interval '3 hours' where id = %s", failed[1]
+    )
     assert set(chosen(lab, "pipeline=p").ids) == {*failed, *timed}
     assert set(chosen(lab, "status=failed").ids) == {*failed, *other}
     assert set(chosen(lab, "pipeline=p,status=failed|timed_out,since=2h").ids) == {

@@ -14,7 +14,9 @@ NOBODY = "00000000-0000-7000-8000-000000000000"
 
 
 def records(lab: Lab, **where: Any) -> list[tuple[str, str, str, Any]]:
-    return [(r["actor"], r["action"], r["target"], r["detail"]) for r in audit.listed(lab.conn, **where)]
+    return [
+        (r["actor"], r["action"], r["target"], r["detail"]) for r in audit.listed(lab.conn, **where)
+    ]
 
 
 def ended(lab: Lab, pipeline: str, status: str = "failed", given: Any = None) -> str:
@@ -34,9 +36,17 @@ def test_a_rerun_is_a_new_run_of_the_same_input(lab: Lab) -> None:
     new = operate.rerun(lab.conn, old, actor="ada", why="fixed the source")
     assert new != old
     assert lab.status(old) == "failed"
-    found = lab.sql("select status::text, input, root_id::text, parent_id from suimon.runs where id = %s", new)
+    found = lab.sql(
+        "select status::text, input, root_id::text, parent_id from suimon.runs where id = %s", new
+    )
     assert found == [("queued", {"n": 7}, new, None)]
-    detail = {"why": "fixed the source", "of": old, "new": new, "was": "failed", "same_graph": False}
+    detail = {
+        "why": "fixed the source",
+        "of": old,
+        "new": new,
+        "was": "failed",
+        "same_graph": False,
+    }
     assert records(lab, target=new) == [("ada", "rerun", new, detail)]
     assert records(lab, target=old) == [("ada", "rerun", old, detail)]
 
@@ -67,7 +77,9 @@ def test_a_rerun_gets_todays_graph_or_the_old_one(lab: Lab) -> None:
     today, same = (
         operate.rerun(lab.conn, old, actor="ada", same_graph=same) for same in (False, True)
     )
-    found = dict(lab.sql("select id::text, (graph_id, deadline_at is not null)::text from suimon.runs"))
+    found = dict(
+        lab.sql("select id::text, (graph_id, deadline_at is not null)::text from suimon.runs")
+    )
     assert found[today] == f"({graph + 1},f)"
     assert found[same] == f"({graph},t)"
 
@@ -115,8 +127,12 @@ def test_cancel_is_recorded(lab: Lab) -> None:
     lab.pipeline("p")
     runs = [lab.submit("p") for _ in range(2)]
     operate.cancel(lab.conn, runs, actor="ada", why="not today")
-    assert sorted((a, b, c) for a, b, c, _ in records(lab)) == [("ada", "cancel", r) for r in sorted(runs)]
-    assert lab.one("select error ->> 'message' from suimon.runs where id = %s", runs[0]) == "not today"
+    assert sorted((a, b, c) for a, b, c, _ in records(lab)) == [
+        ("ada", "cancel", r) for r in sorted(runs)
+    ]
+    assert (
+        lab.one("select error ->> 'message' from suimon.runs where id = %s", runs[0]) == "not today"
+    )
 
 
 # ------------------------------------------------------------------------------- priority
@@ -149,7 +165,7 @@ def test_priority_of_a_tree_keeps_its_order_and_stays_a_flow(lab: Lab) -> None:
         "select rank from suimon.runs where fanout_id = %s and status = 'queued' order by position",
         parent.fanout.id)]  # fmt: skip
     assert ranks == sorted(set(ranks))
-    lab.sql("insert into suimon.pools values ('default', 0, %s)", ranks[0])
+    lab.sql("update suimon.pools set head = %s where name = 'default' and priority = 0", ranks[0])
     single = lab.submit("urgent")
     rows = [row.id for row in lab.claim(worker, 3)]
     assert single in rows
@@ -197,6 +213,10 @@ def test_the_record_by_page(lab: Lab) -> None:
         audit.note(lab.conn, "tried", [str(n)], actor="ada" if n % 2 else "bob")
     first = audit.listed(lab.conn, limit=2)
     assert [one["target"] for one in first] == ["4", "3"]
-    assert [one["target"] for one in audit.listed(lab.conn, before=first[-1]["id"])] == ["2", "1", "0"]
+    assert [one["target"] for one in audit.listed(lab.conn, before=first[-1]["id"])] == [
+        "2",
+        "1",
+        "0",
+    ]
     assert [one["target"] for one in audit.listed(lab.conn, actor="ada")] == ["3", "1"]
     assert audit.listed(lab.conn, action="other") == []

@@ -1,4 +1,4 @@
-"""Rank: who is next. A single run beside a flood, two floods side by side, priorities, the floor."""
+"""Rank: who is next. A single run beside a flood, two floods, priorities, the floor."""
 
 from __future__ import annotations
 
@@ -158,12 +158,14 @@ def test_the_margin_covers_what_went_through_in_the_last_tenth_of_a_second() -> 
 
 
 def test_the_floor_is_not_above_a_head_that_submitters_may_still_read() -> None:
-    """What was published two intervals ago is what a commit of now may have been ranked by."""
+    """Counted in publications: one on its way, one to be seen now, one that was read before."""
     floors = Floors()
     assert floors.heads_to_publish(0.0, [_row(10_000)]) == {2: 10_000}
-    floors.learn(PUBLISH_SECONDS, [_row(90_000)], unfloored=False, took=0.0)
-    assert floors.floors[2] <= 10_000
-    floors.learn(10.0, [_row(200_000)], unfloored=False, took=0.0)
+    floors.learn(10.0, [_row(90_000)], unfloored=False, took=0.0)
+    assert floors.floors[2] <= 10_000, "however long ago: submitters still see that head"
+    for later in range(1, 4):
+        floors.heads_to_publish(10.0 + later, [_row(200_000)])
+    floors.learn(20.0, [_row(200_000)], unfloored=False, took=0.0)
     assert floors.floors[2] == 199_000
 
 
@@ -177,7 +179,9 @@ def test_heads_are_published_every_fifty_milliseconds_at_most() -> None:
     assert floors.heads_to_publish(1.0, []) == {}
 
 
-@pytest.mark.parametrize(("took", "pause"), [(0.0, UNFLOORED_SECONDS[0]), (0.025, 0.5), (9.0, UNFLOORED_SECONDS[1])])
+@pytest.mark.parametrize(
+    ("took", "pause"), [(0.0, UNFLOORED_SECONDS[0]), (0.025, 0.5), (9.0, UNFLOORED_SECONDS[1])]
+)
 def test_unfloored_claims_come_as_often_as_they_are_cheap(took: float, pause: float) -> None:
     """Twenty times their own duration, between 50 ms and 5 s."""
     floors = Floors()

@@ -24,7 +24,10 @@ def test_a_dead_workers_runs_go_back_with_one_interruption(p: Lab) -> None:
     p.claim(worker, 2)
     p.kill(worker)
     assert rescue.rescue(p.conn)[0] == 2
-    assert p.sql("select how, worker_name, attempt from suimon.attempts") == [("interrupted", "lost", 1)] * 2
+    assert (
+        p.sql("select how, worker_name, attempt from suimon.attempts")
+        == [("interrupted", "lost", 1)] * 2
+    )
     rows = p.claim(p.worker(), 3)
     assert sorted((row.attempt, row.interruptions) for row in rows) == [(1, 0), (2, 1), (2, 1)]
 

@@ -1,4 +1,4 @@
-"""An operator's retry: what is undone is undone all the way up, and the dry run says what will happen."""
+"""An operator's retry: undone is undone all the way up, and the dry run says what will happen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,11 @@ def _end_parent(lab: Lab, worker: int, parent: Parent, *, status: str = "succeed
     row = lab.claim_run(worker, parent.id)
     made = lab.batch(worker, [])
     for vertex in ("outcome", "report") if status == "succeeded" else ("outcome",):
-        made.steps.append(step.Step(row.id, row.claim_no, vertex, status, 1, "{}" if status == "succeeded" else "", ""))
+        made.steps.append(
+            step.Step(
+                row.id, row.claim_no, vertex, status, 1, "{}" if status == "succeeded" else "", ""
+            )
+        )
         batches.execute(lab.conn, made)
         made.steps.clear()
     holder = spawn.Holder(row.id, row.claim_no, worker)
@@ -40,7 +44,9 @@ def _end_parent(lab: Lab, worker: int, parent: Parent, *, status: str = "succeed
 
 
 def _steps(lab: Lab, parent: Parent) -> set[str]:
-    return {row[0] for row in lab.sql("select vertex from suimon.steps where run_id = %s", parent.id)}
+    return {
+        row[0] for row in lab.sql("select vertex from suimon.steps where run_id = %s", parent.id)
+    }
 
 
 def _apply(lab: Lab, *ids: str, failed_children: bool = False) -> tuple[dict[str, object], int]:
@@ -50,7 +56,7 @@ def _apply(lab: Lab, *ids: str, failed_children: bool = False) -> tuple[dict[str
 
 
 def test_a_failed_run_goes_back_and_keeps_its_history(lab: Lab, worker: int) -> None:
-    """Its tries count from one again; the end that is undone is an attempt, and the audit says who."""
+    """Its tries count from one again; the end undone is an attempt, and the audit says who."""
     lab.submit("p")
     row = lab.claim(worker)[0]
     lab.end(worker, row, "failed")
@@ -58,7 +64,9 @@ def test_a_failed_run_goes_back_and_keeps_its_history(lab: Lab, worker: int) -> 
     again = lab.claim(worker)[0]
     assert (again.id, again.attempt, again.claim_no) == (row.id, 1, 2)
     assert lab.sql("select how from suimon.attempts") == [("failed",)]
-    assert lab.sql("select actor, action, target, detail ->> 'why' from suimon.audit") == [("test", "retry", row.id, "because")]
+    assert lab.sql("select actor, action, target, detail ->> 'why' from suimon.audit") == [
+        ("test", "retry", row.id, "because")
+    ]
 
 
 def test_what_cannot_be_retried_is_refused_with_a_reason(lab: Lab, worker: int) -> None:
@@ -104,7 +112,7 @@ def test_failed_children_of_a_run_that_succeeded_with_them_run_again(lab: Lab, w
 
 
 def _two_levels(lab: Lab, worker: int) -> tuple[Parent, list[Parent], list[Claimed]]:
-    """root → 2 parents → 3 children each; one of the first parent's has failed, and all above it."""
+    """root → 2 parents → 3 children each; one of the first parent's failed, and all above it."""
     root = lab.fan_out(worker, "parents", 2, to="parents")
     inner = []
     for row in lab.claim(worker, 2):
@@ -115,7 +123,9 @@ def _two_levels(lab: Lab, worker: int) -> tuple[Parent, list[Parent], list[Claim
         assert lab.park(one)
         inner.append(one)
     inner.sort(key=lambda one: one.id)
-    leaves = sorted(lab.claim(worker, 6), key=lambda row: (row.fanout_id != inner[0].fanout.id, row.id))
+    leaves = sorted(
+        lab.claim(worker, 6), key=lambda row: (row.fanout_id != inner[0].fanout.id, row.id)
+    )
     lab.end(worker, leaves[0], "failed")
     lab.end(worker, leaves[1:])
     _end_parent(lab, worker, inner[0], status="failed")
@@ -136,8 +146,12 @@ def test_a_retry_two_levels_down_merges_both_again(lab: Lab, worker: int, by: st
         said, done = _apply(lab, root.id, failed_children=True)
         assert said["children"] == 1
     assert done == 1
-    assert [one["run"] for one in said["merges_again"]] == [inner[0].id, root.id]  # type: ignore[index,attr-defined]
-    assert (lab.status(inner[0].id), lab.status(inner[1].id), lab.status(root.id)) == ("queued", "succeeded", "queued")
+    assert [one["run"] for one in said["merges_again"]] == [inner[0].id, root.id]
+    assert (lab.status(inner[0].id), lab.status(inner[1].id), lab.status(root.id)) == (
+        "queued",
+        "succeeded",
+        "queued",
+    )
     assert lab.tally(root) == (1, 0, 0, 0)
     lab.end(worker, lab.claim_run(worker, leaves[0].id))
     _end_parent(lab, worker, inner[0])
@@ -148,7 +162,9 @@ def test_a_retry_two_levels_down_merges_both_again(lab: Lab, worker: int, by: st
     assert lab.fanout(inner[1])["settles"] == 1
 
 
-def test_a_spawner_that_stopped_half_way_creates_only_what_is_missing(lab: Lab, worker: int) -> None:
+def test_a_spawner_that_stopped_half_way_creates_only_what_is_missing(
+    lab: Lab, worker: int
+) -> None:
     """Failed at item 3,000 of 5,000 with 40 children failed: these stay failed and attached."""
     parent = lab.parent(worker, "parents", policy=TOLERANT)
     for first in range(0, 3000, 1000):
@@ -156,7 +172,9 @@ def test_a_spawner_that_stopped_half_way_creates_only_what_is_missing(lab: Lab, 
     rows = lab.claim(worker, 100)
     lab.end(worker, rows[:40], "failed")
     made = lab.batch(worker, [])
-    made.steps = [step.Step(parent.id, parent.row.claim_no, "kids", "failed", 1, "", '{"message": "disk"}')]
+    made.steps = [
+        step.Step(parent.id, parent.row.claim_no, "kids", "failed", 1, "", '{"message": "disk"}')
+    ]
     batches.execute(lab.conn, made)
     lab.end(worker, parent.row, "failed")
     assert _apply(lab, parent.id)[1] == 1
@@ -170,7 +188,7 @@ def test_a_spawner_that_stopped_half_way_creates_only_what_is_missing(lab: Lab, 
 
 
 def test_a_cancelled_spawner_is_read_on_when_it_is_retried(lab: Lab, worker: int) -> None:
-    """Its list was sealed short when it stopped; a retry opens it, also where all its children had ended."""
+    """Its list was sealed short when it stopped, and settled: a retry opens it again."""
     parent = lab.parent(worker, "parents")
     lab.chunk(parent, 0, 3)
     lab.end(worker, lab.claim(worker, 3))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.database import Databases
 from support.lab import Lab, Parent
 
-from suimon.core.tolerance import Tolerance, Verdict, allowed, verdict
 from suimon.core.states import RunStatus
+from suimon.core.tolerance import Tolerance, Verdict, allowed, verdict
 from suimon.db.connect import connect
 from suimon.run import finish, spawn
 
@@ -38,10 +38,12 @@ def tolerances(draw: st.DrawFn) -> Tolerance:
     return Tolerance(states, ratio, draw(st.none() | st.integers(0, 40)))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    tolerance=tolerances(), counts=st.tuples(COUNTS, COUNTS, COUNTS, COUNTS), rest=st.integers(0, 10),
-    sealed=st.booleans(), fail_fast=st.booleans(),
+    tolerance=tolerances(), counts=st.tuples(COUNTS, COUNTS, COUNTS, COUNTS),
+    rest=st.integers(0, 10), sealed=st.booleans(), fail_fast=st.booleans(),
 )  # fmt: skip
 def test_sql_and_python_agree_on_the_verdict(
     place: tuple[Lab, Parent], tolerance: Tolerance, counts: tuple[int, int, int, int], rest: int,
@@ -54,13 +56,16 @@ def test_sql_and_python_agree_on_the_verdict(
     with lab.conn.transaction(force_rollback=True):
         lab.sql(
             "update suimon.fanouts set succeeded = %s, failed = %s, timed_out = %s, cancelled = %s,"
-            " tolerate = %s, max_failures = %s, max_failure_ratio = %s, fail_fast = %s where id = %s",
-            *counts, [str(s) for s in tolerance.states], tolerance.max_failures, tolerance.ratio_text,
-            fail_fast, parent.fanout.id,
+            " tolerate = %s, max_failures = %s, max_failure_ratio = %s, fail_fast = %s"
+            " where id = %s",
+            *counts, [str(s) for s in tolerance.states], tolerance.max_failures,
+            tolerance.ratio_text, fail_fast, parent.fanout.id,
         )  # fmt: skip
         stored = None
         if sealed:
-            row = lab.conn.execute(spawn.SQL.seal, {"fanout": parent.fanout.id, "n": expected}).fetchone()
+            row = lab.conn.execute(
+                spawn.SQL.seal, {"fanout": parent.fanout.id, "n": expected}
+            ).fetchone()
             assert row is not None
             stored = row[0]
         finish.settled(finish.send_settle(lab.conn, [parent.fanout.id]))

@@ -196,9 +196,17 @@ class Engine:
     def wait_all(self, runs: Sequence[str], patience: float = PATIENCE_SECONDS) -> None:
         """Until all of these have succeeded."""
 
+        count = (
+            "select count(*) filter (where status = 'succeeded'),"
+            " count(*) filter (where status in ('failed', 'timed_out', 'cancelled'))"
+            " from suimon.runs where id = any(%s::uuid[])"
+        )
+
         def done() -> bool:
-            count = "select count(*) from suimon.runs where id = any(%s::uuid[]) and status = %s"
-            return bool(self.one(count, list(runs), "succeeded") == len(runs))
+            well, badly = self.sql(count, list(runs))[0]
+            if badly:
+                pytest.fail(f"{badly} of {len(runs)} runs ended badly\n{self.story()}")
+            return bool(well == len(runs))
 
         self.until(done, f"{len(runs)} runs succeeded", patience)
 
@@ -263,10 +271,6 @@ class Engine:
             told = [f"{state}" for state in states[:40]]
             return "\n".join([*told, *(f"--- {w.name}\n{w.tail()}" for w in self.workers)])
         return "\n".join(f"--- {w.name}\n{w.tail()}" for w in self.workers)
-
-    def left_over(self) -> list[str]:
-        """Processes that carry this test's folder in environment or command line."""
-        return [f"{pid} {command_line(pid)}" for pid in carrying(str(self.folder))]
 
     def none_left(self) -> None:
         """No slot, guardian or anything started by a task is there any more."""

@@ -1,7 +1,8 @@
 """The engine's functions without a worker process: pipelines, claims, fan-outs, ends, by hand.
 
     lab = Lab(conn)
-    lab.pipeline("p"); run = lab.submit("p"); w = lab.worker(); row = lab.claim(w)[0]; lab.end(w, row)
+    lab.pipeline("p"); run = lab.submit("p")
+    worker = lab.worker(); row = lab.claim(worker)[0]; lab.end(worker, row)
 
 A child's item is its position, its hash the position plus one. All of it goes through `suimon.run`
 and `suimon.worker.batch`, so what is tested is what runs.
@@ -26,12 +27,25 @@ from suimon.worker.batch import Batch, Outcome, Want
 
 #: A graph whose runs spawn, merge and go on.
 SPAWN_GRAPH: dict[str, Any] = {
-    "kids": {"type": "SPAWNER", "inputs": {"items": {"$ref": "input.items"}}, "config": {"task": "m:f"}},
+    "kids": {
+        "type": "SPAWNER", "inputs": {"items": {"$ref": "input.items"}}, "config": {"task": "m:f"},
+    },
     "outcome": {"type": "MERGE", "after": ["kids"]},
-    "report": {"type": "TASK", "inputs": {"outcome": {"$ref": "outcome"}}, "config": {"task": "m:g"}},
+    "report": {
+        "type": "TASK", "inputs": {"outcome": {"$ref": "outcome"}}, "config": {"task": "m:g"},
+    },
 }  # fmt: skip
 TASK_GRAPH: dict[str, Any] = {"t": {"type": "TASK", "config": {"task": "m:f"}}}
 INTERRUPTIONS = 3
+_WRONG = """
+select f.id, f.succeeded, f.failed, f.timed_out, f.cancelled, c.* from suimon.fanouts f
+cross join lateral (
+  select count(*) filter (where status = 'succeeded') s, count(*) filter (where status = 'failed') f,
+         count(*) filter (where status = 'timed_out') t,
+         count(*) filter (where status = 'cancelled') c
+  from suimon.runs r where r.fanout_id = f.id) c
+where (f.succeeded, f.failed, f.timed_out, f.cancelled)
+   is distinct from (c.s, c.f, c.t, c.c)"""
 
 
 @dataclass(slots=True)
@@ -64,9 +78,7 @@ class Lab:
         keys.setdefault("concurrency", "unlimited")
         graph = {"suimon": 1, "pipeline": name, "vertices": vertices or TASK_GRAPH, **keys}
         text = orjson.dumps(graph, option=orjson.OPT_SORT_KEYS)
-        deploy.deploy(
-            self.conn, [deploy.Definition(name, hashlib.sha256(text).hexdigest(), graph)]
-        )
+        deploy.deploy(self.conn, [deploy.Definition(name, hashlib.sha256(text).hexdigest(), graph)])
 
     def submit(self, pipeline: str, given: Any = None, *, key: str | None = None) -> str:
         request = submit.Request(orjson.dumps({} if given is None else given), key)
@@ -105,7 +117,12 @@ class Lab:
     # ------------------------------------------------------------------ life
 
     def claim(
-        self, worker: int, n: int = 1, *, pool: str = "default", floors: Sequence[int] = (0, 0, 0, 0)
+        self,
+        worker: int,
+        n: int = 1,
+        *,
+        pool: str = "default",
+        floors: Sequence[int] = (0, 0, 0, 0),
     ) -> list[Claimed]:
         with transaction(self.conn):
             cursor = claim.send(self.conn, pool=pool, worker=worker, n=n, floors=floors)
@@ -162,7 +179,7 @@ class Lab:
         row: Claimed | None = None,
         to: str | None = None,
     ) -> Parent:
-        """Submit (or take `row`), claim, and open a fan-out; `to` names a pipeline as its target."""
+        """Submit (or take `row`), claim, open a fan-out; `to` names a pipeline as its target."""
         row = row or self.claim_run(worker, self.submit(pipeline, {"items": []}))
         holder = Holder(row.id, row.claim_no, worker)
         base = submit.fanout_base()
@@ -246,7 +263,9 @@ class Lab:
         return dict(self.sql("select status::text, count(*) from suimon.runs group by 1"))
 
     def fanout(self, parent: Parent) -> dict[str, Any]:
-        cursor = self.conn.execute("select * from suimon.fanouts where id = %s", (parent.fanout.id,))
+        cursor = self.conn.execute(
+            "select * from suimon.fanouts where id = %s", (parent.fanout.id,)
+        )
         row = cursor.fetchone()
         assert row is not None
         assert cursor.description is not None
@@ -270,10 +289,4 @@ class Lab:
 
     def wrong_tallies(self) -> list[tuple[Any, ...]]:
         """Fan-outs whose count differs from their children."""
-        return self.sql(
-            "select f.id, f.succeeded, f.failed, f.timed_out, f.cancelled, c.* from suimon.fanouts f"
-            " cross join lateral (select count(*) filter (where status = 'succeeded') s,"
-            " count(*) filter (where status = 'failed') f, count(*) filter (where status = 'timed_out') t,"
-            " count(*) filter (where status = 'cancelled') c from suimon.runs r where r.fanout_id = f.id) c"
-            " where (f.succeeded, f.failed, f.timed_out, f.cancelled) is distinct from (c.s, c.f, c.t, c.c)"
-        )
+        return self.sql(_WRONG)

@@ -1,14 +1,14 @@
-"""Fixtures of tests on the engine's functions; `conftest.py` of their folders takes them from here."""
+"""Fixtures of tests on the engine's functions; the folders' `conftest.py` take them from here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from support.lab import Lab
-from support.sessions import Sessions
 
 from suimon.db.connect import Connection
+from support.lab import Lab
+from support.sessions import Sessions
 
 
 @pytest.fixture

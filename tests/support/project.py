@@ -31,7 +31,7 @@ def note(name, *words):
     finally:
         os.close(fd)
 
-def await_mark(name, seconds=60.0):
+def await_mark(name, seconds=600.0):
     end = time.monotonic() + seconds
     while not os.path.exists(path(name)):
         if time.monotonic() > end:

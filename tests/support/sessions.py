@@ -6,7 +6,7 @@
     b.until_blocked()                            its backend really waits for a lock of PostgreSQL
     a.hold(after=SQL.lock); ... ; a.release()    stops before or after one statement of the engine
 
-Nothing sleeps: `until_blocked` looks at `pg_stat_activity`, `hold` at an event of the thread itself.
+Nothing sleeps: `until_blocked` looks at `pg_stat_activity`, `until_held` waits for the thread.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from support.wait import wait_until
-
 from suimon.db.connect import Connection, connect
+from support.wait import wait_until
 
 PATIENCE_SECONDS = 20.0
 T = TypeVar("T")

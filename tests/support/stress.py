@@ -1,7 +1,7 @@
-"""Everything at once: workers that die, lanes, limits, pools, priorities, nested fan-outs, cancels, retries.
+"""Everything at once: dying workers, lanes, pools, nested fan-outs, cancels, retries.
 
 Workers are threads that use the engine's functions as the real worker does, each on a connection of
-its own; no process, no slot. A worker dies at two named points (with claims in its hands, and between
+its own; no process, no slot. A worker dies at two named points (with claims in hand, and between
 two chunks), and a rescuer buries it, rescues, and nothing else: there is no sweep that could hide a
 lost admission, settle or wake-up. With `kill_backends` connections break at any statement; then the
 duties run too, as they must.
@@ -11,35 +11,25 @@ Bounds: as many roots as asked, three levels, 30 children, 5 workers.
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import random
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-import orjson
 import psycopg
-from support.lab import Lab, Parent
 
 from suimon.db.connect import Connection, connect
 from suimon.duties import sweep
 from suimon.errors import Conflict, DatabaseUnavailable
-from suimon.run import cancel, claim, merge, rescue, retry, spawn, step, wake
-from suimon.run.claim import Claimed, Floors
-from suimon.run.finish import Again, Ended, Settled
-from suimon.run.spawn import LostRunError, Policy
-from suimon.worker import batch as batches
-from suimon.worker.batch import Batch, Want
+from suimon.run import cancel, rescue, retry, wake
+from suimon.run.finish import Settled
+from support.lab import Lab
+from support.stress_worker import KIDS, POOLS, Found, Life
 
 LIMITS: Final = {"serial0": 1, "serial1": 1, "serial2": 1, "serial3": 1, "three": 3, "four": 4}
-POOLS: Final = ("default", "other")
-KIDS: Final = {
-    "kids": {"type": "SPAWNER", "inputs": {"items": {"$ref": "input.items"}}, "config": {"task": "m:f"}},
-    "kids_merge": {"type": "MERGE", "after": ["kids"]},
-}  # fmt: skip
 STUCK_SECONDS: Final = 10.0
 _LOG = """
 create table public.settled (fanout bigint, old text, new text);
@@ -49,22 +39,12 @@ create trigger log_state after update of state on suimon.fanouts for each row
   when (old.state is distinct from new.state) execute function public.log_state()"""
 
 
-@dataclass(slots=True)
-class Found:
-    """What went wrong, and what happened at all."""
-
-    errors: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-    retried: set[str] = field(default_factory=set)
-
-    def note(self, what: str, n: int = 1) -> None:
-        self.counts[what] = self.counts.get(what, 0) + n
-
-
 class World:
     """One stress run; `run` returns what was found."""
 
-    def __init__(self, url: str, seed: int, *, roots: int = 300, kill_backends: bool = False) -> None:
+    def __init__(
+        self, url: str, seed: int, *, roots: int = 300, kill_backends: bool = False
+    ) -> None:
         self.url, self.seed, self.roots, self.kills = url, seed, roots, kill_backends
         self.found = Found()
         self.stop = threading.Event()
@@ -85,9 +65,18 @@ class World:
             for pool in POOLS:
                 lab.pipeline(f"free-{pool}", pool=pool)
                 lab.pipeline(f"parents-{pool}", KIDS, pool=pool, priority=1)
-            acts = [self._submit, self._submit_serial, self._chaos, self._rescuer, self._timers, self._watch]
+            acts = [
+                self._submit,
+                self._submit_serial,
+                self._chaos,
+                self._rescuer,
+                self._timers,
+                self._watch,
+            ]
             acts += [self._kill_backends] if self.kills else []
-            threads = [threading.Thread(target=self._guarded(act), name=act.__name__) for act in acts]
+            threads = [
+                threading.Thread(target=self._guarded(act), name=act.__name__) for act in acts
+            ]
             for number in range(5):
                 work = self._guarded(lambda number=number: self._worker(number))
                 threads.append(threading.Thread(target=work, name=f"worker{number}"))
@@ -119,7 +108,14 @@ class World:
         rng = random.Random(f"{self.seed} submit")
         with self.connect("submit") as conn:
             lab = Lab(conn)
-            names = ["three", "four", "free-default", "free-other", "parents-default", "parents-other"]
+            names = [
+                "three",
+                "four",
+                "free-default",
+                "free-other",
+                "parents-default",
+                "parents-other",
+            ]
             for _ in range(self.roots):
                 if self.stop.is_set():
                     return
@@ -149,7 +145,9 @@ class World:
         with self.connect("chaos") as conn:
             lab = Lab(conn)
             while not (self.stop.is_set() or self.submitted.is_set()):
-                rows = lab.sql("select id::text, status::text from suimon.runs order by random() limit 1")
+                rows = lab.sql(
+                    "select id::text, status::text from suimon.runs order by random() limit 1"
+                )
                 if rows and rng.random() < 0.25:
                     self.found.note("cancels")
                     cancel.request(conn, [rows[0][0]])
@@ -161,7 +159,8 @@ class World:
         children = rng.random() < 0.5
         what = "parent_id is null and pipeline like 'parents%%'" if children else "true"
         rows = lab.sql(
-            "select id::text from suimon.runs where status in ('failed', 'timed_out', 'cancelled', 'succeeded')"
+            "select id::text from suimon.runs"
+            " where status in ('failed', 'timed_out', 'cancelled', 'succeeded')"
             f" and {what} order by random() limit 1"
         )
         if not rows:
@@ -223,7 +222,8 @@ class World:
         with self.connect("watch") as conn:
             while not self.stop.is_set():
                 over = conn.execute(
-                    "select r.lane, count(*), max(r.lane_limit) from suimon.runs r where r.lane is not null"
+                    "select r.lane, count(*), max(r.lane_limit) from suimon.runs r"
+                    " where r.lane is not null"
                     " and r.admitted and r.status in ('queued', 'running', 'waiting')"
                     " group by 1 having count(*) > max(r.lane_limit)"
                 ).fetchall()
@@ -263,7 +263,9 @@ class World:
         """All are submitted and have ended; or nothing has moved for a while."""
         last, since = None, time.monotonic()
         while not self.stop.is_set():
-            live = lab.one("select count(*) from suimon.runs where status in ('queued', 'running', 'waiting')")
+            live = lab.one(
+                "select count(*) from suimon.runs where status in ('queued', 'running', 'waiting')"
+            )
             if self.submitted.is_set() and live == 0:
                 return
             seen = lab.sql("select count(*), sum(claim_no), count(finished_at) from suimon.runs")
@@ -276,11 +278,15 @@ class World:
 
     def _stuck(self, lab: Lab) -> list[Any]:
         runs = lab.sql(
-            "select id::text, pipeline, pool, status::text, reason, lane, admitted, rank, cancel_requested, worker_id,"
+            "select id::text, pipeline, pool, status::text, reason, lane, admitted, rank,"
+            " cancel_requested, worker_id,"
             " claim_no, parent_id::text, fanout_id from suimon.runs"
             " where status in ('queued', 'running', 'waiting') order by id limit 12"
         )
-        fanouts = lab.sql("select * from suimon.fanouts f where state = 'open' or not suimon.is_complete(f) limit 8")
+        fanouts = lab.sql(
+            "select * from suimon.fanouts f"
+            " where state = 'open' or not suimon.is_complete(f) limit 8"
+        )
         return [*runs, *fanouts, lab.sql("select id, dead, idle from suimon.workers")]
 
     def _check(self, lab: Lab) -> None:
@@ -289,8 +295,9 @@ class World:
         errors += [
             f"settled {row}"
             for row in lab.sql(
-                "select f.id, f.settles, f.state, count(s.*) from suimon.fanouts f left join public.settled s"
-                " on s.fanout = f.id and s.new = 'settled' group by f.id having f.settles <> count(s.*)"
+                "select f.id, f.settles, f.state, count(s.*) from suimon.fanouts f"
+                " left join public.settled s on s.fanout = f.id and s.new = 'settled'"
+                " group by f.id having f.settles <> count(s.*)"
                 " or (f.state = 'open' and suimon.is_complete(f))"
             )
         ]
@@ -300,7 +307,7 @@ class World:
             " and started_at is not null and status <> 'cancelled' order by lane, lane_rank"
         )
         kept = [row for row in serial if row[1] not in self.found.retried]
-        for (lane, _, before), (other, run, after) in zip(kept, kept[1:], strict=False):
+        for (lane, _, before), (other, run, after) in itertools.pairwise(kept):
             if lane == other and after < before:
                 errors.append(f"order: {run} of {lane} began before its predecessor")
         self.found.counts["runs"] = lab.one("select count(*) from suimon.runs")
@@ -309,179 +316,3 @@ class World:
         self.found.counts["deadlocks"] = lab.one(deadlocks)
         if self.found.counts.get("repaired"):
             errors.append(f"the repair duty found something {self.found.counts['repaired']} times")
-
-
-class Life:
-    """One boot of one worker: claims, works, ends, until it dies or the world stops."""
-
-    def __init__(self, world: World, conn: Connection, pool: str, rng: random.Random) -> None:
-        self.world, self.conn, self.pool, self.rng = world, conn, pool, rng
-        self.lab = Lab(conn)
-        self.id = self.lab.worker(pool)
-        self.out = Batch(self.id, f"w{self.id}")
-        self.floors = Floors(workers=5)
-        self.unfloored = True
-
-    def work(self) -> None:
-        while not self.world.stop.is_set():
-            rows = self._batch(self.rng.choice((1, 2, 5, 20)))
-            if rows and self.rng.random() < 0.03:
-                self.world.found.note("deaths with claims")
-                return
-            if rows and self.rng.random() < 0.02:
-                self._go_on_as_a_zombie(rows)
-                return
-            for row in rows:
-                if not self._one(row):
-                    return
-            if not rows and self.out.empty and self.unfloored:
-                time.sleep(0.005)
-
-    def _batch(self, n: int) -> list[Claimed]:
-        """Write what there is, with the next claim, as the sender does."""
-        out, self.out = self.out, Batch(self.id, f"w{self.id}")
-        out.wake_from_idle = self.rng.random() < 0.1
-        now = time.monotonic()
-        floors, unfloored = self.floors.start(now, unfloored=self.unfloored)
-        out.want = Want(self.pool, n, floors, unfloored)
-        out.heads = {}
-        outcome = batches.execute(self.conn, out)
-        self.floors.learn(now, outcome.claimed, unfloored=unfloored, took=outcome.took)
-        self.unfloored = not outcome.claimed
-        if heads := self.floors.heads_to_publish(now, outcome.claimed):
-            claim.publish(self.conn, self.pool, heads)
-        if self.unfloored:
-            claim.publish_clock(self.conn, self.pool)
-        self.world.found.note("ends", len(outcome.ended))
-        self.world._follow(self.conn, outcome.settled)
-        asked = {tuple(row) for row in self.conn.execute(claim.SQL.cancel_requests, {"worker": self.id})}
-        for row in outcome.claimed:
-            row.cancel_requested |= (row.id, row.claim_no) in asked
-        return outcome.claimed
-
-    def _go_on_as_a_zombie(self, rows: list[Claimed]) -> None:
-        """Buried while it was frozen; its runs are elsewhere when it comes back with its results."""
-        with self.world.connect("undertaker") as other:
-            rescue.bury(other, self.id, 0)
-            self.world._follow(other, rescue.rescue(other)[1])
-        for row in rows:
-            self._ended(row, "succeeded")
-        refused = batches.execute(self.conn, self.out).ended
-        self.world.found.note("late finishes", len(rows))
-        if refused:
-            self.world.found.errors.append(f"a buried worker ended {refused}")
-
-    def _ended(self, row: Claimed, status: str) -> None:
-        output, error = ("1", "") if status == "succeeded" else ("", '{"message": "no"}')
-        self.out.ended.append(
-            Ended(row.id, row.claim_no, status, output, error, 3, row.fanout_id, row.lane)
-        )
-        self._touch(row)
-
-    def _touch(self, row: Claimed) -> None:
-        if row.lane is not None:
-            self.out.lanes.add(row.lane)
-        if row.fanout_id is not None:
-            self.out.fanouts.add(row.fanout_id)
-
-    def _one(self, row: Claimed) -> bool:
-        """Work on one run; False: died over it."""
-        if row.vertex is None and row.pipeline.startswith("parents"):
-            try:
-                return self._parent(row)
-            except LostRunError:
-                self._stop(row)
-                return True
-        dice = self.rng.random()
-        if row.cancel_requested:
-            self._ended(row, "cancelled")
-        elif dice < 0.82:
-            self._ended(row, "succeeded")
-        elif dice < 0.90:
-            self._ended(row, "failed")
-        elif dice < 0.92:
-            self._ended(row, "timed_out")
-        elif dice < 0.95:
-            self.out.again.append(
-                Again(row.id, row.claim_no, self.rng.random() * 0.02, "failed", "", '{"message": "no"}')
-            )
-        elif dice < 0.98:
-            self.out.released.append((row.id, row.claim_no))
-        else:
-            self.out.interrupted.append((row.id, row.claim_no))
-            self._touch(row)
-        return True
-
-    def _stop(self, row: Claimed) -> None:
-        """Asked to stop: end, or wait for the children."""
-        holder = spawn.Holder(row.id, row.claim_no, self.id)
-        if not merge.stop_parent(self.conn, holder):
-            self._ended(row, "cancelled")
-        cancel.sweep(self.conn)
-
-    def _parent(self, row: Claimed) -> bool:
-        if row.cancel_requested:
-            self._stop(row)
-            return True
-        fanouts = spawn.of_parents(self.conn, [row.id])
-        if fanouts and fanouts[0].state == "settled" and fanouts[0].expected is not None:
-            self._merge(row, fanouts[0])
-            return True
-        parent = self._open(row)
-        if parent.fanout.expected is None and not self._spawn(parent):
-            self.world.found.note("deaths while spawning")
-            return False
-        done = step.Step(row.id, row.claim_no, "kids", "succeeded", 1, "{}", "")
-        self.out.steps.append(done)
-        self._batch(0)
-        if not spawn.park(self.conn, parent.holder, [parent.fanout.id], grace_s=0.2)[0]:
-            self._merge(row, spawn.of_parents(self.conn, [row.id])[0])
-        return True
-
-    def _open(self, row: Claimed) -> Parent:
-        """What is spawned depends on the run's input alone, so that it is the same every time."""
-        n, depth = self._shape(row)
-        to = [None, "three", f"parents-{POOLS[n % 2]}"][depth]
-        policies = (
-            Policy(), Policy(tolerate=("failed", "timed_out", "cancelled")), Policy(fail_fast=True),
-            Policy(tolerate=("failed",), max_failures=2, fail_fast=True, stragglers="finish"),
-        )  # fmt: skip
-        return self.lab.parent(
-            self.id, row.pipeline, row=row, to=to, policy=policies[n % 4],
-            limit=3 if n % 5 == 0 and depth == 0 else None,
-        )  # fmt: skip
-
-    def _shape(self, row: Claimed) -> tuple[int, int]:
-        """(how many children, of which kind) from the input; a nested one has few and no parents."""
-        given = orjson.loads(row.input or "0")
-        return (given["n"], given["depth"]) if isinstance(given, dict) else (given % 7, given % 2)
-
-    def _spawn(self, parent: Parent) -> bool:
-        n, _ = self._shape(parent.row)
-        size = self.rng.choice((1, 4, 40))
-        for first in range(0, n, size):
-            _, stop = self.lab.chunk(parent, first, min(size, n - first))
-            if self.rng.random() < 0.02:
-                return False
-            if stop:
-                follows = merge.seal_short(self.conn, parent.holder, parent.fanout)[1]
-                self.world._follow(self.conn, follows)
-                cancel.sweep(self.conn)
-                return True
-        self.world._follow(self.conn, self.lab.seal(parent, n))
-        return True
-
-    def _merge(self, row: Claimed, fanout: spawn.FanoutState) -> None:
-        if not merge.is_over(fanout, 0.2):
-            holder = spawn.Holder(row.id, row.claim_no, self.id)
-            if spawn.park(self.conn, holder, [fanout.id], grace_s=0.2)[0]:
-                return
-        status = "succeeded" if fanout.verdict == "succeeded" else "failed"
-        output, error = ("1", "") if status == "succeeded" else ("", '{"message": "merge"}')
-        ended = Ended(row.id, row.claim_no, status, output, error, 0, row.fanout_id, row.lane)
-        holder = spawn.Holder(row.id, row.claim_no, self.id)
-        end = merge.finish_parent(self.conn, holder, ended, {"vertices": KIDS}, grace_s=0.2)
-        with contextlib.suppress(LostRunError):
-            self.world._follow(self.conn, end.settled)
-        if not (end.done or end.parked):
-            self._stop(row)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from support import worker_main
-
 from suimon.run import wake
+from support import worker_main
 
 
 def _at_once(*_: object) -> bool:

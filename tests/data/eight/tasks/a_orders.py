@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from suimon import task
+from suimon import Fatal, task
 
 
 @task(retries=5, backoff="2s..5m", timeout="30s")
 async def post_order(order: dict, tenant: str, ctx) -> dict:
     if not order["quantity"].isdigit():
         msg = f"order {order['order_id']} has the quantity {order['quantity']!r}"
-        raise ValueError(msg)
+        raise Fatal(msg)  # no other try would change that
     return {"crm_id": f"{tenant}-{order['order_id']}", "key": ctx.item_key}
 
 
 @task
 def write_report(outcome, ctx) -> dict:
     rows = [f"{one.key},{one.state}" for one in outcome.failed]
-    return {"failed": rows, **outcome.counts}
+    return {"not_posted": rows, **outcome.counts}

@@ -1,0 +1,89 @@
+"""The eight pipelines run to their end, as they are built in Python and as they stand in YAML.
+
+Their tasks and both forms lie in `tests/data/eight`; two workers serve them, one for the GPU pool.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.engine import Engine
+
+from suimon.run import wait
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+
+DATA = Path(__file__).parents[1] / "data" / "eight"
+
+
+def approve(engine: Engine, run: str, *, approved: bool, comment: str | None = None) -> None:
+    def asked() -> bool:
+        return bool(engine.sql("select 1 from suimon.approvals where run_id = %s", run))
+
+    engine.until(asked, "the question to be asked")
+    wait.decide(engine.conn, run, "manager", approve=approved, by="mia", comment=comment)
+
+
+def ended(engine: Engine, run: str, status: str = "succeeded") -> Any:
+    return engine.wait(run, status).output
+
+
+def skipped(engine: Engine, run: str) -> list[str]:
+    rows = engine.sql(
+        "select vertex from suimon.steps where run_id = %s and status = 'skipped' order by 1", run
+    )
+    return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("form", ["python", "yaml"])
+def test_the_eight_run_to_their_end(engine: Engine, form: str, tmp_path: Path) -> None:
+    for part in ("tasks", form):
+        shutil.copytree(DATA / part, engine.project.root, dirs_exist_ok=True)
+    engine.deploy()
+    inbox = tmp_path / "inbox"
+    (inbox / "scans").mkdir(parents=True)
+    lines = [f"{number:04},{number}" for number in range(39)]
+    (inbox / "orders.csv").write_text("\n".join(["order_id,quantity", *lines, "0039,many", ""]))
+    for name in ("b.png", "a.png", "notes.txt"):
+        (inbox / "scans" / name).write_text(name)
+    engine.worker(slots=2)
+    engine.worker(slots=1, pool="gpu")
+
+    orders = engine.submit("import_orders", {"path": str(inbox / "orders.csv")})
+    scans = engine.submit("scans", {"folder": str(inbox / "scans")})
+    small = engine.submit("refund", {"body": {"order": "o1", "amount": 5}})
+    large = engine.submit("refund", {"body": {"order": "o2", "amount": 500}})
+    no = engine.submit("refund", {"body": {"order": "o3", "amount": 501}})
+    broken = engine.submit("refund", {"body": {"order": "o4", "amount": -1}})
+    busy = engine.submit("nightly_stock", {"scheduled_at": "2024-01-01T00:00:00Z"})
+    quiet = engine.submit("nightly_stock", {"scheduled_at": "2024-01-01"})
+    ledger = engine.submit("ledger", {"path": str(inbox / "orders.csv"), "event_id": "e1"})
+    render = engine.submit("render", {"payload": {"prompt": "moon"}})
+    month = engine.submit("month_end", {"scheduled_at": "2024-02-01T06:00:00+09:00"})
+    approve(engine, large, approved=True)
+    approve(engine, no, approved=False, comment="too much")
+
+    report = ended(engine, orders)
+    assert report["not_posted"] == ["0039,failed"]
+    assert (report["total"], report["succeeded"]) == (40, 39)
+    book = ended(engine, scans)
+    assert [row["name"] for row in book["rows"]] == ["a.png", "b.png"]
+    assert ended(engine, small) == {"paid": "o1"}
+    assert ended(engine, large) == {"paid": "o2"}
+    assert skipped(engine, large) == ["alarm", "refused"]
+    assert ended(engine, no) is None
+    assert skipped(engine, no) == ["alarm", "paid"]
+    ended(engine, broken, "failed")
+    assert engine.run(broken).error["message"] == "nothing is paid back twice"
+    assert "payment failed in run" in engine.log_of(broken)
+    assert ended(engine, busy) == {"alarm": {"text": "many late", "late": 70}, "calm": None}
+    assert ended(engine, quiet) == {"alarm": None, "calm": {"text": "all well", "late": 3}}
+    assert ended(engine, ledger) == 41
+    assert ended(engine, render) == "https://video.example/moon"
+    closed = ended(engine, month)
+    (archived,) = engine.sql("select id::text from suimon.runs where pipeline = 'archive_month'")
+    assert ended(engine, archived[0]) == {"archived": "2024-02-01T06:00:00+09:00"}
+    assert closed == {"run_id": archived[0]}
