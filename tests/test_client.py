@@ -80,10 +80,14 @@ def worker(project: Path, db_url: str, conn: Connection) -> Iterator[None]:
         start_new_session=True,
     )
     rows = "select 1 from suimon.workers where not dead"
-    wait_until(lambda: conn.execute(rows).fetchall(), 30, "a worker that claims")
-    yield
-    process.terminate()
-    assert process.wait(20) == 0
+    try:
+        wait_until(lambda: conn.execute(rows).fetchall(), 60, "a worker that claims")
+        yield
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()  # does nothing to one that has left
+        process.wait()
 
 
 @pytest.mark.usefixtures("worker")

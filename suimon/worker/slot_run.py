@@ -300,8 +300,10 @@ def kind_of(run: Run, error: BaseException, *, binding: bool = False) -> str:
         return "fatal"
     if isinstance(error, errors.PayloadTooLarge):
         return "too_large"
-    if binding and isinstance(error, errors.InputRefused):
-        return "input"
+    if isinstance(error, errors.FileRefused) or (
+        binding and isinstance(error, errors.InputRefused)
+    ):
+        return "input"  # another try reads the same
     return "error"
 
 

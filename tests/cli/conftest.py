@@ -133,7 +133,7 @@ class Cli:
             self.command(*arguments),
             input=stdin,
             capture_output=True,
-            timeout=90,
+            timeout=110,
             check=False,
             cwd=self.folder,
             env=environment(self.url, env),
@@ -164,7 +164,7 @@ class Cli:
             if process.poll() is None:
                 process.terminate()
                 try:
-                    process.wait(30)
+                    process.wait(60)
                 except subprocess.TimeoutExpired:
                     process.kill()
             process.communicate()
@@ -221,7 +221,7 @@ def worker(cli: Cli, deployed: Path, conn: Connection) -> Iterator[StartWorker]:
             assert process.poll() is None, log.read_text()
             return bool(_live(conn) - known)
 
-        wait_until(claims, 30, "a worker that claims")
+        wait_until(claims, 60, "a worker that claims")
         return process
 
     yield start
@@ -230,7 +230,7 @@ def worker(cli: Cli, deployed: Path, conn: Connection) -> Iterator[StartWorker]:
             process.terminate()
     for process in running:
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -66,9 +66,12 @@ class Dev:
             self.process.send_signal(signal.SIGINT)
         try:
             return self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
+        finally:
+            self.kill9()
+
+    def kill9(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
 def answer(home: Path) -> int:
@@ -115,10 +118,11 @@ def test_it_ends_with_its_terminal(home: Path) -> None:
     path.mkdir()
     (path / "work.py").write_text(CODE, encoding="utf-8")
     dev = Dev(home, path)
-    dev.says("ready")
-    below = processes.descendants(dev.process.pid)
-    dev.process.kill()
-    dev.process.wait()
+    try:
+        dev.says("ready")
+        below = processes.descendants(dev.process.pid)
+    finally:
+        dev.kill9()
     wait_until(lambda: not [pid for pid in below if Path(f"/proc/{pid}").exists()], 30, "all gone")
 
 

@@ -13,7 +13,7 @@ from support.wait import wait_until
 
 from suimon.db.connect import Connection
 
-ASKING = '''
+ASKING = """
 from suimon import Pipeline, task
 
 @task
@@ -27,7 +27,7 @@ p.run("after", done, "gone on", after=[ok])
 w = Pipeline("listens", concurrency=None)
 heard = w.wait("heard", signal="go")
 w.run("after", done, heard)
-'''
+"""
 
 
 @pytest.fixture
@@ -149,9 +149,7 @@ def test_retry_of_a_step(cli: Cli, worker: StartWorker) -> None:
     assert [one["counts"]["total"] for one in shown["fanouts"]] == [4]
 
 
-def test_logs_live(
-    cli: Cli, worker: StartWorker, tmp_path: Path, conn: Connection
-) -> None:
+def test_logs_live(cli: Cli, worker: StartWorker, tmp_path: Path, conn: Connection) -> None:
     """Text appears while the run goes on; the follower ends with the run, and asks the database at
     most twice a second.
     """

@@ -73,20 +73,20 @@ def test_a_cancelled_run_has_its_own_code(cli: Cli, worker: StartWorker, tmp_pat
     worker("--slots", "1")
     given = f'{{"folder": "{tmp_path}"}}'
     with cli.started("run", "gate", "--input", given, "--wait", "--idempotency-key", "g") as one:
-        wait_until((tmp_path / "begun").exists, 30, "begun")
+        wait_until((tmp_path / "begun").exists, 60, "begun")
         run = cli("run", "gate", "--input", given, "--idempotency-key", "g", "--json").json["id"]
         assert cli("runs", "cancel", run).code == 0
-        assert one.wait(30) == 9
+        assert one.wait(60) == 9
 
 
 def test_ctrl_c_leaves_the_run_running(cli: Cli, conn: Connection) -> None:
     """Exit 130, and how to look at it."""
     with cli.started("run", "free", "--input", '{"n": 1}', "--wait") as one:
-        wait_until(lambda: count_runs(conn) == 1, 30, "stored")
+        wait_until(lambda: count_runs(conn) == 1, 60, "stored")
         assert one.stderr is not None
-        wait_until(lambda: _waits(conn), 30, "waiting")
+        wait_until(lambda: _waits(conn), 60, "waiting")
         one.send_signal(signal.SIGINT)
-        assert one.wait(10) == 130
+        assert one.wait(60) == 130
         said = one.stderr.read().decode()
     row = conn.execute("select id::text, status::text from suimon.runs").fetchone()
     assert row is not None

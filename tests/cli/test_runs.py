@@ -147,7 +147,7 @@ def test_logs_in_order(cli: Cli, worker: StartWorker) -> None:
     run = cli("run", "talkative", "--input", '{"words": "two words"}', "--wait", "--json").json[
         "id"
     ]
-    out = wait_until(lambda: _whole(cli, run), 10, "all log text")
+    out = wait_until(lambda: _whole(cli, run), 60, "all log text")
     assert "two words" in out
     streams = {piece["stream"] for piece in cli("runs", "logs", run, "--json").json["logs"]}
     assert {"log", "stdout"} <= streams
@@ -178,10 +178,10 @@ def test_status_says_what_is_wrong(cli: Cli, worker: StartWorker, conn: Connecti
     assert answer.json["pools"][0]["ready"] == 1
     assert "no live worker" in answer.json["problems"][0]
     process = worker()
-    wait_until(lambda: cli("status").code == 0, 20, "OK with a worker")
+    wait_until(lambda: cli("status").code == 0, 60, "OK with a worker")
     process.kill()
     process.wait()
-    text = wait_until(lambda: cli("status").out if cli("status").code == 1 else "", 20, "NOT OK")
+    text = wait_until(lambda: cli("status").out if cli("status").code == 1 else "", 60, "NOT OK")
     assert "heartbeat" in text
 
 

@@ -96,7 +96,7 @@ def test_a_url_given_as_an_option_leaves_the_command_line(
     url, cli.url = cli.url, None
     with cli.started("worker", str(deployed), "--db", url) as process:
         rows = "select pid from suimon.workers where not dead"
-        wait_until(lambda: conn.execute(rows).fetchall(), 30, "a worker that is known")
+        wait_until(lambda: conn.execute(rows).fetchall(), 60, "a worker that is known")
         assert conn.execute(rows).fetchall() == [(process.pid,)]
         shown = Path(f"/proc/{process.pid}/cmdline").read_bytes().decode()
         assert url not in shown
@@ -152,12 +152,12 @@ def test_sigterm_finishes_what_runs_and_leaves_nothing(
     below = processes.descendants(process.pid)
     given = ["--input", f'{{"folder": "{tmp_path}"}}']
     run = cli("run", "gate", *given).out.strip()
-    wait_until((tmp_path / "begun").exists, 30, "begun")
+    wait_until((tmp_path / "begun").exists, 60, "begun")
     process.send_signal(signal.SIGTERM)
     rows = "select draining from suimon.workers where not dead"
-    wait_until(lambda: conn.execute(rows).fetchone() == (True,), 10, "draining")
+    wait_until(lambda: conn.execute(rows).fetchone() == (True,), 60, "draining")
     (tmp_path / "open").touch()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert cli("runs", "show", run, "--json").json["status"] == "succeeded"
     assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
     assert list(temporary.iterdir()) == []
@@ -169,11 +169,11 @@ def test_a_second_sigterm_gives_back_what_runs(
     """The run is queued again, uncounted; the worker leaves at once."""
     process = worker("--slots", "1")
     run = cli("run", "gate", "--input", f'{{"folder": "{tmp_path}"}}').out.strip()
-    wait_until((tmp_path / "begun").exists, 30, "begun")
+    wait_until((tmp_path / "begun").exists, 60, "begun")
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGTERM)
     wait_until(
-        lambda: process.poll() is not None or process.send_signal(signal.SIGTERM), 20, "gone"
+        lambda: process.poll() is not None or process.send_signal(signal.SIGTERM), 60, "gone"
     )
     shown = cli("runs", "show", run, "--json").json
     assert (shown["status"], shown["interruptions"]) == ("queued", 0)
@@ -222,7 +222,7 @@ def test_c12_a_worker_on_a_tiny_disk_works_and_on_a_full_one_says_so(
         _fill(small)
         assert cli("run", "free", "--input", '{"n": 2}', "--wait").code == 0
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         _use_up_names(small)
         answer = cli("worker", str(deployed), env={"TMPDIR": str(small)})
         assert answer.code == 1
