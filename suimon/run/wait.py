@@ -17,7 +17,7 @@ from typing import Any, Final
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, RunNotFound
-from suimon.run import claim, finish, wake
+from suimon.run import claim, finish, spawn, wake
 from suimon.run.spawn import Holder, LostRunError
 
 SQL = statements(__package__, "wait.sql")
@@ -64,19 +64,58 @@ def _fence(conn: Connection, holder: Holder) -> None:
         raise LostRunError(holder.run_id)
 
 
-def _park(conn: Connection, holder: Holder, reason: str, in_s: float | None) -> None:
-    row = conn.execute(
-        SQL.park,
-        {
-            "run": holder.run_id,
-            "worker": holder.worker,
-            "claim_no": holder.claim_no,
-            "reason": reason,
-            "in_s": in_s,
-        },
-    ).fetchone()
-    if row is None:
-        raise LostRunError(holder.run_id)
+@dataclass(frozen=True, slots=True)
+class On:
+    """One thing a run waits for: a fan-out, a signal, an approval, or only a time (seconds)."""
+
+    fanout: int | None = None
+    signal: str | None = None
+    approval: str | None = None
+    in_s: float | None = None
+
+
+def park(
+    conn: Connection, holder: Holder, waits: Sequence[On], *, grace_s: float
+) -> tuple[bool, float | None]:
+    """running → waiting on all of these. (parked, seconds to its timer); not parked: one is over.
+
+    Raises LostRunError.
+    """
+    fanouts = sorted(w.fanout for w in waits if w.fanout is not None)
+    timers = [w.in_s for w in waits if w.in_s is not None]
+    params = {
+        "run": holder.run_id,
+        "worker": holder.worker,
+        "claim_no": holder.claim_no,
+        "reason": _reason(waits),
+        "in_s": min(timers, default=None),
+        "grace_s": grace_s,
+        "fanouts": fanouts,
+        "signals": [w.signal for w in waits if w.signal is not None],
+        "approvals": [w.approval for w in waits if w.approval is not None],
+    }
+
+    def act() -> tuple[bool, float | None]:
+        with transaction(conn):
+            for fanout in fanouts:
+                conn.execute(spawn.SQL.lock, {"fanout": fanout})
+            _fence(conn, holder)
+            row = conn.execute(SQL.park, params).fetchone()
+            return row is not None, (None if row is None else row[0])
+
+    return retrying(act)
+
+
+def _reason(waits: Sequence[On]) -> str:
+    """Children first: the settle looks for that word; of several others the first is shown."""
+    if any(w.fanout is not None for w in waits):
+        return "children"
+    for one in waits:
+        if one.signal is not None:
+            return f"signal:{one.signal}"
+        if one.approval is not None:
+            return f"approval:{one.approval}"
+    return "timer"
 
 
 def wait_for(
@@ -88,7 +127,7 @@ def wait_for(
     until: str | None = None,
     signal: str | None = None,
 ) -> Waited:
-    """A WAIT vertex: over by now, or parked. ``after_s`` is the timer, or the signal's timeout.
+    """A WAIT vertex: over by now, or not. ``after_s`` is the timer, or the signal's timeout.
 
     Raises LostRunError.
     """
@@ -116,11 +155,9 @@ def wait_for(
                     return Waited(over=True, value=found[0] or "null")
                 if due:
                     return Waited(over=True, timed_out=True)
-                _park(conn, holder, f"signal:{signal}", in_s)
                 return Waited(over=False, in_s=in_s)
             if due:
                 return Waited(over=True, value="{}")
-            _park(conn, holder, "timer", in_s)
             return Waited(over=False, in_s=in_s)
 
     return retrying(act)
@@ -183,7 +220,7 @@ def send_signal(conn: Connection, run_id: str, name: str, data: bytes, *, by: st
                 return False
             if not small:
                 finish.keep_payloads(conn, [(run_id, f"signal:{name}", data.decode())])
-            _wake(conn, run_id, [f"signal:{name}"])
+            _wake(conn, run_id)
             return True
 
     return retrying(act)
@@ -221,7 +258,6 @@ def ask(
             expired = conn.execute(SQL.expire, {"run": holder.run_id, "vertex": vertex}).fetchone()
             if expired is not None:
                 return Decision(*expired)
-            _park(conn, holder, f"approval:{vertex}", row[4])
             return None if row[4] is None else float(row[4])
 
     return retrying(act)
@@ -253,7 +289,7 @@ def decide(
             ).fetchone()
             assert voted is not None
             if voted[0] is not None:
-                _wake(conn, run_id, [f"approval:{vertex}"])
+                _wake(conn, run_id)
             return voted[0], int(voted[3])
 
     return retrying(act)
@@ -284,8 +320,8 @@ def _lock_run(conn: Connection, run_id: str) -> tuple[str, str | None]:
     return str(row[1]), row[2]
 
 
-def _wake(conn: Connection, run_id: str, reasons: Sequence[str]) -> None:
-    row = conn.execute(SQL.wake_waiter, {"run": run_id, "reasons": list(reasons)}).fetchone()
+def _wake(conn: Connection, run_id: str) -> None:
+    row = conn.execute(SQL.wake_waiter, {"run": run_id}).fetchone()
     if row is not None:
         wake.wake(conn, [row[0]])
 

@@ -21,13 +21,23 @@ select coalesce(s.data::text, p.body) as data from suimon.signals s
 left join suimon.payloads p on s.data is null and p.run_id = s.run_id and p.name = 'signal:' || s.name
 where s.run_id = %(run)s and s.name = %(name)s;
 
+-- running → waiting on everything that was just found to be not over; looked at again here, under the locks of the
+-- fan-outs and of the run, because any of it may have ended since. No row: something has, go on.
 -- name: park
 update suimon.runs r
 set status = 'waiting', reason = %(reason)s, worker_id = null, attempt = 0, interruptions = 0,
-    wake_at = case when %(in_s)s::float8 is not null then clock_timestamp() + make_interval(secs => %(in_s)s::float8) end
+    wake_at = least(clock_timestamp() + make_interval(secs => %(in_s)s::float8),
+                    (select min(f.settled_at) from suimon.fanouts f where f.id = any (%(fanouts)s::bigint[]) and f.state = 'settled')
+                    + make_interval(secs => %(grace_s)s))
 where r.id = %(run)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
-  and not r.cancel_requested
-returning r.id::text;
+  and not exists (select from suimon.fanouts f
+                  where f.id = any (%(fanouts)s::bigint[]) and f.state = 'settled'
+                    and (f.stragglers = 'finish' or suimon.is_complete(f)
+                         or f.settled_at + make_interval(secs => %(grace_s)s) <= clock_timestamp()))
+  and not exists (select from suimon.signals s where s.run_id = r.id and s.name = any (%(signals)s::text[]))
+  and not exists (select from suimon.approvals a
+                  where a.run_id = r.id and a.vertex = any (%(approvals)s::text[]) and a.decision is not null)
+returning extract(epoch from r.wake_at - clock_timestamp())::float8 as in_s;
 
 -- A task asked to be called again later: no failure, and no try is spent.
 -- name: park_tries
@@ -55,9 +65,10 @@ insert into suimon.signals (run_id, name, data, sent_by) values (%(run)s, %(name
 on conflict do nothing
 returning sent_at;
 
+-- A run may wait for several things: whatever comes wakes it, and it looks at all of them again.
 -- name: wake_waiter
 update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank = suimon.head_of(r.pool, r.priority)
-where r.id = %(run)s and r.status = 'waiting' and r.reason = any (%(reasons)s::text[]) and not r.cancel_requested
+where r.id = %(run)s and r.status = 'waiting' and r.reason not in ('retry', 'cancelling') and not r.cancel_requested
 returning r.pool;
 
 -- name: ask

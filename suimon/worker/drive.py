@@ -15,14 +15,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
-import psycopg
 
 from suimon.core import jsonsafe, plan, shape
 from suimon.core.durations import seconds
 from suimon.core.plan import StepRecord
 from suimon.db.connect import Connection
 from suimon.errors import SuimonError
-from suimon.run import merge, spawn
+from suimon.run import merge, spawn, wait
 from suimon.run.finish import Ended
 from suimon.run.spawn import FanoutState, Holder, LostRunError
 from suimon.run.step import Step
@@ -46,6 +45,9 @@ class Drive:
     fanouts: dict[str, FanoutState] = field(default_factory=dict)
     spawning: Spawning | None = None
     is_parent: bool = False
+    #: Steps that were looked at and are not over, and what each of them waits for.
+    waits: dict[str, wait.On] = field(default_factory=dict)
+    grace_s: float = 0.0
 
     @property
     def graph(self) -> Mapping[str, Any]:
@@ -88,7 +90,15 @@ class Driver:
         if held.cancel:
             self.stop(held)
             return
-        action: plan.NextAction = drive.plan.next(drive.steps, run_input=drive.input, run=drive.run)
+        action = drive.plan.next(
+            drive.steps, run_input=drive.input, run=drive.run, waiting=tuple(drive.waits)
+        )
+        if getattr(action, "vertex", None) in drive.waits:
+            self._worker.waiter.park(held)
+        else:
+            self._carry_out(held, action)
+
+    def _carry_out(self, held: Held, action: plan.NextAction) -> None:
         match action:
             case plan.Execute():
                 self._execute(held, action)
@@ -174,17 +184,17 @@ class Driver:
     # ------------------------------------------------------------------ merge and end
 
     def _merge(self, held: Held, action: plan.Merge) -> None:
-        """Park until the fan-out has settled; then record what it means."""
-        grace_s = seconds(action.config.get("grace", DEFAULT_GRACE))
-        work = functools.partial(_merge, self._worker.holder(held), action, grace_s)
+        """Record what the fan-out means if it is over; if not, the run will wait for it."""
+        drive = _drive(held)
+        drive.grace_s = max(drive.grace_s, seconds(action.config.get("grace", DEFAULT_GRACE)))
+        work = functools.partial(_merge, self._worker.holder(held), action, drive.grace_s)
 
-        def answered(found: tuple[FanoutState, merge.Judged | None, float | None]) -> None:
-            fanout, judged, timer_s = found
-            _drive(held).fanouts[action.spawner] = fanout
+        def answered(found: tuple[FanoutState, merge.Judged | None]) -> None:
+            fanout, judged = found
+            drive.fanouts[action.spawner] = fanout
             if judged is None:
-                self._worker.drop(held)  # it waits as a row; nobody holds it
-                if timer_s is not None:
-                    self._worker.upkeep.arm(timer_s)
+                drive.waits[action.vertex] = wait.On(fanout=fanout.id)
+                self.advance(held)
                 return
             output = orjson.dumps(judged.output) if judged.output is not None else None
             status = "succeeded" if judged.error is None else "failed"
@@ -264,17 +274,10 @@ def _drive(held: Held) -> Drive:
 
 def _merge(
     holder: Holder, action: plan.Merge, grace_s: float, conn: Connection
-) -> tuple[FanoutState, merge.Judged | None, float | None]:
-    """Judge the fan-out if it is over; otherwise park the run. (state, judged or None, timer)."""
-    for _ in range(100):  # settled between the look and the park: look again
-        states = [f for f in spawn.of_parents(conn, [holder.run_id]) if f.vertex == action.spawner]
-        if not states:
-            raise LostRunError(holder.run_id)
-        fanout = states[0]
-        if merge.is_over(fanout, grace_s):
-            return fanout, merge.judge(conn, fanout), None
-        parked, timer_s = spawn.park(conn, holder, [fanout.id], grace_s=grace_s)
-        if parked:
-            return fanout, None, timer_s
-    msg = f"run {holder.run_id} could neither be parked nor merged"
-    raise psycopg.InternalError(msg)
+) -> tuple[FanoutState, merge.Judged | None]:
+    """Judge the fan-out if it is over."""
+    states = [f for f in spawn.of_parents(conn, [holder.run_id]) if f.vertex == action.spawner]
+    if not states:
+        raise LostRunError(holder.run_id)
+    over = merge.is_over(states[0], grace_s)
+    return states[0], (merge.judge(conn, states[0]) if over else None)

@@ -17,7 +17,8 @@ from suimon.core import clock, jsonsafe, plan
 from suimon.core.durations import seconds
 from suimon.db.connect import Connection
 from suimon.run import spawn, step, submit, wait
-from suimon.run.spawn import Child, FanoutState, Holder, LostRunError, Policy
+from suimon.run.spawn import Child, FanoutState, Holder, Policy
+from suimon.run.wait import On
 from suimon.worker.spawning import child_of_pipeline
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Waiter:
 
         def answered(found: wait.Waited) -> None:
             if not found.over:
-                self._parked(held, found.in_s)
+                self._not_over(held, action.vertex, On(signal=action.signal, in_s=found.in_s))
             elif found.timed_out:
                 text = f'the signal "{action.signal}" did not come within {action.timeout_s:g} s'
                 error = {"type": "SignalTimedOut", "message": text}
@@ -81,7 +82,7 @@ class Waiter:
 
         def answered(found: wait.Decision | float | None) -> None:
             if not isinstance(found, wait.Decision):
-                self._parked(held, found)
+                self._not_over(held, action.vertex, On(approval=action.vertex, in_s=found))
                 return
             output = found.to_json()
             if output["approved"] or config.get("onReject", "fail") == "continue":
@@ -174,11 +175,12 @@ class Waiter:
             root_id=held.run.root_id, child=child,
         )  # fmt: skip
 
-        def answered(found: One) -> None:
+        def answered(answer: tuple[int, One]) -> None:
+            fanout, found = answer
             if held.drive is not None:
                 held.drive.is_parent = True
             if found is None:
-                self._parked(held, None)
+                self._not_over(held, vertex, On(fanout=fanout))
                 return
             status, output, error = found
             self._done(held, vertex, status, output, error)
@@ -204,10 +206,34 @@ class Waiter:
             lambda error: self._done(held, action.vertex, "failed", None, error.to_json()),
         )
 
-    def _parked(self, held: Held, in_s: float | None) -> None:
-        self._worker.drop(held)  # it waits as a row; nobody holds it
-        if in_s is not None:
-            self._worker.upkeep.arm(in_s)
+    def _not_over(self, held: Held, vertex: str, on: On) -> None:
+        """Remember it and look at the others; when all that is left waits, the run is parked."""
+        assert held.drive is not None
+        held.drive.waits[vertex] = on
+        self._worker.driver.advance(held)
+
+    def park(self, held: Held) -> None:
+        """Everything that could be done is done: wait as a row, held by nobody."""
+        drive = held.drive
+        assert drive is not None
+        work = functools.partial(
+            wait.park,
+            holder=self._worker.holder(held),
+            waits=list(drive.waits.values()),
+            grace_s=drive.grace_s,
+        )
+
+        def answered(found: tuple[bool, float | None]) -> None:
+            parked, in_s = found
+            if not parked:
+                drive.waits.clear()  # one of them is over by now
+                self._worker.driver.advance(held)
+                return
+            self._worker.drop(held)
+            if in_s is not None:
+                self._worker.upkeep.arm(in_s)
+
+        self._worker.driver.ask(held, work, answered)
 
     def _done(
         self,
@@ -222,8 +248,8 @@ class Waiter:
 
 def _one_child(
     conn: Connection, *, holder: Holder, vertex: str, text: str, root_id: str, child: Any
-) -> One:
-    """Make the child if it is not there, then look: its end, or None after parking the parent."""
+) -> tuple[int, One]:
+    """Make the child if it is not there, then look: (its fan-out, its end or None)."""
     fanout = spawn.open_fanout(
         conn,
         holder,
@@ -240,14 +266,8 @@ def _one_child(
             hashes="{" + str(print_) + "}", keys=None, items=text,
         )  # fmt: skip
         spawn.seal(conn, holder, fanout, n=1, keyed=False)
-    for _ in range(100):  # it ended between the look and the park: look again
-        state = next(f for f in spawn.of_parents(conn, [holder.run_id]) if f.vertex == vertex)
-        if state.complete:
-            return _end_of(conn, state)
-        parked, _ = spawn.park(conn, holder, [state.id], grace_s=0.0)
-        if parked:
-            return None
-    raise LostRunError(holder.run_id)
+    state = next(f for f in spawn.of_parents(conn, [holder.run_id]) if f.vertex == vertex)
+    return state.id, (_end_of(conn, state) if state.complete else None)
 
 
 def _end_of(conn: Connection, fanout: FanoutState) -> One:
