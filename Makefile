@@ -12,7 +12,7 @@ BIN := .venv/bin
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup format lint types imports tidy check docs schema test test-all test-oldest test-fast bench demo dev clean
+.PHONY: help setup format lint types imports tidy check docs schema test test-all test-oldest test-fast sabotage bench demo dev clean
 
 # List the targets with what they do.
 help:
@@ -79,11 +79,15 @@ test-oldest: setup
 test-fast: setup
 	$(PYTEST) -q -n $(JOBS) --dist loadgroup -m 'not slow and not acceptance'
 
+# Break the engine in one line, twenty times over: each must turn a test red. ONLY='a word' for some.
+sabotage: setup
+	$(BIN)/python tests/sabotage/run.py $(ONLY)
+
 # Measure, on this machine, what docs and notes quote.
 bench: setup
 	$(BIN)/python -m bench
 
-# The orders example to its end on an embedded PostgreSQL, and where to look next.
+# The airports example to its end on an embedded PostgreSQL, and where to look next.
 demo: setup
 	@$(BIN)/suimon demo
 

@@ -29,7 +29,7 @@ from suimon.run import cancel, doors, retry, submit
 from suimon.worker import processes
 from support.project import Project
 from support.wait import wait_until
-from support.worker_process import PATIENCE_SECONDS, WorkerProcess, carrying, command_line
+from support.worker_process import PATIENCE_SECONDS, WorkerProcess, carrying
 
 HEARTBEAT_SECONDS = 0.2
 TERMINAL = ("succeeded", "failed", "timed_out", "cancelled")

@@ -40,7 +40,8 @@ INTERRUPTIONS = 3
 _WRONG = """
 select f.id, f.succeeded, f.failed, f.timed_out, f.cancelled, c.* from suimon.fanouts f
 cross join lateral (
-  select count(*) filter (where status = 'succeeded') s, count(*) filter (where status = 'failed') f,
+  select count(*) filter (where status = 'succeeded') s,
+         count(*) filter (where status = 'failed') f,
          count(*) filter (where status = 'timed_out') t,
          count(*) filter (where status = 'cancelled') c
   from suimon.runs r where r.fanout_id = f.id) c

@@ -1,0 +1,140 @@
+"""One-line sabotages of the engine, and the test that must notice each of them.
+
+A suite that stays green under one of these guards nothing. `make sabotage` applies them one by one to a
+copy of the tree; `tests/tidy/test_sabotages.py` proves that each still fits the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sabotage:
+    """`old` stands exactly once in `file` and becomes `new`; `tests` must turn red."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+RUN = "suimon/run/"
+SABOTAGES = (
+    Sabotage(
+        "no fence in the finish", RUN + "finish.sql",
+        "    and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no\n  returning r.id, r.fanout_id, r.status",
+        "\n  returning r.id, r.fanout_id, r.status",
+        "tests/interleavings/test_rescue.py tests/property",
+    ),
+    Sabotage(
+        "no lane lock", RUN + "lane.sql",
+        "where name = any (%(lanes)s::text[]) order by name for no key update;",
+        "where name = any (%(lanes)s::text[]) order by name;",
+        "tests/interleavings/test_admission.py",
+    ),
+    Sabotage(
+        "no on conflict in the chunk", RUN + "spawn.sql",
+        "  order by i.id\n  on conflict (id) do nothing\n", "  order by i.id\n",
+        "tests/interleavings/test_edges_of_fan_outs.py",
+    ),
+    Sabotage(
+        "tally twice", RUN + "finish.sql",
+        "set succeeded = f.succeeded + t.succeeded,", "set succeeded = f.succeeded + 2 * t.succeeded,",
+        "tests/interleavings/test_edges_of_fan_outs.py tests/property",
+    ),
+    Sabotage(
+        "no manifest hash", RUN + "spawn.sql",
+        " or r.item_hash is distinct from u.hash", "",
+        "tests/interleavings/test_edges_of_fan_outs.py",
+    ),
+    Sabotage(
+        "any edge allowed", "suimon/db/migrations/0001_initial.sql",
+        "when (old.status is distinct from new.status and not (", "when (false and not (",
+        "tests/db/test_schema_states.py",
+    ),
+    Sabotage(
+        "rescue by age only", "suimon/worker/watch.py",
+        "        if late or gap:\n", "        if False:\n",
+        "tests/duties/test_watch.py",
+    ),
+    Sabotage(
+        "no release on drain", "suimon/worker/stops.py",
+        "                slot.handle.send(wire.GIVE_BACK)\n", "                pass\n",
+        "tests/acceptance/test_drain.py",
+    ),
+    Sabotage(
+        "floor without margin", RUN + "claim.py",
+        "floor = low_rank - max(BATCH_MARGIN * self.workers, span)", "floor = low_rank",
+        "tests/run/test_order.py",
+    ),
+    Sabotage(
+        "NOTIFY dropped", RUN + "wake.sql",
+        "select pg_notify('suimon_wake', p.pool || ' ' || w.id)",
+        "select concat('suimon_wake', p.pool || ' ' || w.id)",
+        "tests/interleavings/test_wake_up.py",
+    ),
+    Sabotage(
+        "last claim before silence dropped", "suimon/worker/idle.py",
+        "        elif safe:\n", "        elif True:\n",
+        "tests/interleavings/test_wake_up.py",
+    ),
+    Sabotage(
+        "merge settles at expected - 1", "suimon/db/migrations/0001_initial.sql",
+        ">= f.expected, false)", ">= f.expected - 1, false)",
+        "tests/interleavings/test_fan_out.py tests/interleavings/test_edges_of_fan_outs.py",
+    ),
+    Sabotage(
+        "retry loses its lane place", RUN + "retry.sql",
+        "set floor = least(l.floor, b.lane_rank)", "set floor = l.floor + 5000",
+        "tests/run/test_retry.py",
+    ),
+    Sabotage(
+        "chunk without parent lock", RUN + "spawn.sql",
+        "where r.id = %(parent)s and r.status = 'running' and r.worker_id = %(worker)s"
+        " and r.claim_no = %(claim_no)s\nfor no key update;",
+        "where r.id = %(parent)s and r.status = 'running' and r.worker_id = %(worker)s"
+        " and r.claim_no = %(claim_no)s;",
+        "tests/interleavings/test_cancel_meets_spawn.py",
+    ),
+    Sabotage(
+        "attempt counted on release", RUN + "claim.sql",
+        "set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), rank =",
+        "set status = 'queued', worker_id = null, attempt = r.attempt, rank =",
+        "tests/run/test_order.py",
+    ),
+    Sabotage(
+        "two runs with one key", RUN + "submit.sql",
+        "where (a.key_hash is null or a.id in (select run_id from keyed))", "where (true)",
+        "tests/run/test_submit.py tests/property",
+    ),
+    Sabotage(
+        "a retry of many does not hold its fan-out", RUN + "finish.sql",
+        "coalesce(f.held_until < clock_timestamp(), true)", "true",
+        "tests/interleavings/test_edges_of_fan_outs.py",
+    ),
+    Sabotage(
+        "poison is never found", RUN + "rescue.sql",
+        "set status = case when h.interruptions > r.max_interruptions then 'failed'",
+        "set status = case when false then 'failed'",
+        "tests/run/test_rescue.py",
+    ),
+    Sabotage(
+        "cancel does not reach the fan-out", RUN + "cancel.sql",
+        "update suimon.fanouts f set cancelling = true from live",
+        "update suimon.fanouts f set cancelling = f.cancelling from live",
+        "tests/run/test_cancel.py",
+    ),
+    Sabotage(
+        "two live runs of a serial lane", RUN + "lane.sql",
+        "r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting'))",
+        "r.lane = l.name and r.admitted and r.status in ('queued', 'running'))",
+        "tests/run/test_lanes.py",
+    ),
+    Sabotage(
+        "settle forgets its parent", RUN + "finish.sql",
+        "and p.reason = 'children' and not p.cancel_requested", "and p.reason = 'nobody' and not p.cancel_requested",
+        "tests/interleavings/test_fan_out.py tests/property",
+    ),
+)  # fmt: skip
