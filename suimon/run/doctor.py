@@ -191,7 +191,7 @@ def _server(conn: Connection) -> Iterator[Finding]:
             yield Finding("bad", "autovacuum", text, f"Set {name} = on.")
     for (table,) in conn.execute(SQL.tables_without_autovacuum).fetchall():
         text = f"autovacuum is off for table suimon.{table}"
-        hint = f"alter table suimon.{table} reset (autovacuum_enabled)"
+        hint = f"Switch it on: alter table suimon.{table} reset (autovacuum_enabled)"
         yield Finding("bad", "autovacuum", text, hint)
     for table, live, dead, last in conn.execute(SQL.dead_rows).fetchall():
         when = "never" if last is None else f"last at {last:%Y-%m-%d %H:%M:%S} UTC"

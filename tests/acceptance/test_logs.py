@@ -15,7 +15,7 @@ from suimon.run import logs
 pytestmark = pytest.mark.acceptance
 
 MEGABYTE = 1024 * 1024
-CODE = '''
+CODE = """
 SIZE = 200 * 1024 * 1024
 
 @pipeline(concurrency=None)
@@ -63,7 +63,7 @@ def odd_bytes():
     for at in range(0, len(text), 1000):
         os.write(2, text[at:at + 1000])
     return "well"
-'''
+"""
 
 
 @pytest.fixture

@@ -81,7 +81,8 @@ def test_c60_two_people_at_the_same_moment(
     (door,) = sessions("door")
     with door.transaction() as held:
         held.execute(wait.SQL.lock_run, {"run": run})
-        people = {name: person(db_url, run, word, name) for name, word in (("ada", first), ("bob", second))}
+        words = {"ada": first, "bob": second}
+        people = {name: person(db_url, run, word, name) for name, word in words.items()}
         wait_until(
             lambda: lab.one(
                 "select count(*) from pg_stat_activity where datname = current_database()"
@@ -94,7 +95,7 @@ def test_c60_two_people_at_the_same_moment(
     winners = [name for name, (_, _, code) in said.items() if code == 0]
     assert len(winners) == 1, said
     winner, loser = winners[0], "bob" if winners[0] == "ada" else "ada"
-    word = {"approve": "approved", "reject": "rejected"}[{"ada": first, "bob": second}[winner]]
+    word = {"approve": "approved", "reject": "rejected"}[words[winner]]
     assert decisions(lab, run) == [(word, winner)]
     assert json.loads(said[winner][0])["decision"] == word
     assert said[loser][2] == 5
@@ -136,9 +137,8 @@ def test_c60_a_vote_and_the_expiry_at_the_same_moment(lab: Lab, sessions: Sessio
     voter.hold(after=wait.SQL.vote)
     vote = voter.start(lambda conn: wait.decide(conn, run, "ok", approve=True, by="ada"))
     voter.until_held()
-    wait_until(
-        lambda: lab.one("select clock_timestamp() > expires_at from suimon.approvals"), 10, "expired"
-    )
+    over = "select clock_timestamp() > expires_at from suimon.approvals"
+    wait_until(lambda: lab.one(over), 10, "expired")
     held = Lab(clock.conn)
     asked = clock.start(lambda _: ask(held, Holder(run, row.claim_no, worker), expires_s=3600))
     clock.until_blocked()

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.conftest import Cli, StartWorker
 from support.lab import Lab
 from support.wait import wait_until
 
+from cli.conftest import Cli, StartWorker
 from suimon.db.connect import Connection
 
 ASKING = """
@@ -187,7 +187,8 @@ def test_logs_by_try(cli: Cli, deployed: Path, conn: Connection) -> None:
     says(second.claim_no, "stdout", "once more\n")
     lab.end(worker, second)
     assert cli("runs", "logs", run).out.splitlines() == [
-        "--- try 1, failed, on w1", "one line", "open", "logged", "--- try 2, succeeded", "once more",
+        "--- try 1, failed, on w1", "one line", "open", "logged",
+        "--- try 2, succeeded", "once more",
     ]  # fmt: skip
     assert cli("runs", "logs", run, "--try", "2").out == "once more\n"
     assert cli("runs", "logs", run, "--try", "3").code == 2

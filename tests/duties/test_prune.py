@@ -2,105 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from typing import Any
 
 import pytest
-from support.lab import SPAWN_GRAPH, Lab, Parent
+from support.lab import SPAWN_GRAPH, Lab
+from support.pruning import ended, furnish, grow_old, left, older_id, tree, unreachable
 from support.sessions import Sessions
-from support.wait import wait_until
 
 from suimon.db.connect import Connection
 from suimon.duties import prune, sweep
 from suimon.errors import Conflict
 from suimon.run import operate, retry, submit
 from suimon.run.submit import Request
-
-TABLES = (
-    "steps", "attempts", "payloads", "logs", "checkpoints", "artifacts", "signals", "approvals",
-    "progress",
-)  # fmt: skip
-
-
-def ended(lab: Lab, pipeline: str, n: int, status: str = "succeeded") -> list[str]:
-    """Runs of this pipeline that have ended, oldest first."""
-    worker = lab.worker()
-    runs = []
-    for _ in range(n):
-        runs.append(lab.submit(pipeline))
-        lab.end(worker, lab.claim_run(worker, runs[-1]), status)
-    return runs
-
-
-def tree(lab: Lab, pipeline: str = "trees", n: int = 3) -> Parent:
-    """A parent with n children, all ended."""
-    worker = lab.worker()
-    parent = lab.fan_out(worker, pipeline, n)
-    while rows := lab.claim(worker, 100):
-        lab.end(worker, rows)
-        if any(row.id == parent.id for row in rows):
-            break
-    assert lab.status(parent.id) == "succeeded"
-    return parent
-
-
-def grow_old(lab: Lab, *runs: str, days: int = 2) -> None:
-    """As if they had begun and ended so many days ago (ids keep their time: it only bounds)."""
-    for run in runs:
-        lab.sql(
-            "update suimon.runs set finished_at = finished_at - make_interval(days => %s),"
-            " created_at = created_at - make_interval(days => %s) where id = %s",
-            days, days, run,
-        )  # fmt: skip
-
-
-def furnish(lab: Lab, run: str) -> None:
-    """One row of everything that a run may leave behind."""
-    lab.sql("insert into suimon.steps (run_id, vertex, status, attempt, claim_no)"
-            " values (%s, 'x', 'succeeded', 1, 1) on conflict do nothing", run)  # fmt: skip
-    lab.sql("insert into suimon.attempts (run_id, claim_no, vertex, attempt, how)"
-            " values (%s, 99, 'x', 1, 'failed')", run)  # fmt: skip
-    lab.sql("insert into suimon.payloads (run_id, name, body) values (%s, 'extra', '1')", run)
-    lab.sql(
-        "insert into suimon.logs (run_id, claim_no, stream, body) values (%s, 1, 'log', 'x')", run
-    )
-    lab.sql("insert into suimon.checkpoints (run_id, vertex, name, value, claim_no)"
-            " values (%s, 'x', 'y', '1', 1)", run)  # fmt: skip
-    lab.sql("insert into suimon.artifacts (run_id, vertex, name, body, claim_no)"
-            " values (%s, 'x', 'y', 'z', 1)", run)  # fmt: skip
-    lab.sql("insert into suimon.signals (run_id, name, sent_by) values (%s, 's', 'me')", run)
-    lab.sql("insert into suimon.approvals (run_id, vertex, pipeline) values (%s, 'x', 'p')", run)
-    lab.sql("insert into suimon.progress (run_id, done, total) values (%s, 1, 2)", run)
-
-
-def left(lab: Lab) -> dict[str, int]:
-    """Rows of everything that hangs on runs, tables without any left out."""
-    found = {}
-    for table in (*TABLES, "runs", "fanouts", "flows"):
-        count = lab.one(f"select count(*) from suimon.{table}")
-        if count:
-            found[table] = count
-    return found
-
-
-def unreachable(lab: Lab) -> list[Any]:
-    """Runs without their root or parent, fan-outs without parent, things without a run."""
-    wrong = lab.sql(
-        "select r.id::text from suimon.runs r where not exists (select from suimon.runs t where t.id = r.root_id)"
-        " or (r.fanout_id is not null and not exists (select from suimon.fanouts f where f.id = r.fanout_id))"
-        " union all select f.base::text from suimon.fanouts f"
-        " where not exists (select from suimon.runs p where p.id = f.parent_id)"
-    )
-    for table in TABLES:
-        wrong += lab.sql(
-            f"select '{table} ' || x.run_id from suimon.{table} x"
-            " where not exists (select from suimon.runs r where r.id = x.run_id)"
-        )
-    return wrong
 
 
 def test_without_a_word_nothing_goes(lab: Lab) -> None:
@@ -127,28 +40,6 @@ def test_by_age_what_ended_before(lab: Lab) -> None:
     assert (done.roots, done.runs, done.left) == (1, 1, False)
     assert {row[0] for row in lab.sql("select id::text from suimon.runs")} == {young, waiting}
     assert aged
-
-
-def older_id(lab: Lab, run: str, days: int = 2) -> str:
-    """The run gets the id, and the times, that it would have had then."""
-    stamp = f"{int((time.time() - days * 86400) * 1000):012x}"
-    aged = f"{stamp[:8]}-{stamp[8:12]}{run[13:]}"
-    lab.sql("set session_replication_role = replica")
-    lab.sql("update suimon.runs set id = %s, root_id = %s where id = %s", aged, aged, run)
-    for table in TABLES:
-        lab.sql(f"update suimon.{table} set run_id = %s where run_id = %s", aged, run)
-    lab.sql(
-        "update suimon.fanouts set parent_id = %s, root_id = %s where parent_id = %s",
-        aged,
-        aged,
-        run,
-    )
-    lab.sql(
-        "update suimon.runs set parent_id = %s, root_id = %s where parent_id = %s", aged, aged, run
-    )
-    lab.sql("set session_replication_role = origin")
-    grow_old(lab, aged, days=days)
-    return aged
 
 
 def test_by_count_the_newest_stay(lab: Lab) -> None:
@@ -240,9 +131,10 @@ def test_a_child_that_still_runs_keeps_its_root(lab: Lab) -> None:
     lab.pipeline("trees", SPAWN_GRAPH, keep={"count": 0})
     parent = tree(lab, n=3)
     child = parent.child_id(1)
-    lab.sql("set session_replication_role = replica")
+    lab.sql("set session_replication_role = replica")  # past the guard of the edges
     lab.sql(
-        "update suimon.runs set status = 'waiting', reason = 'timer', finished_at = null where id = %s",
+        "update suimon.runs set status = 'waiting', reason = 'timer', finished_at = null"
+        " where id = %s",
         child,
     )
     lab.sql("set session_replication_role = origin")
@@ -251,7 +143,8 @@ def test_a_child_that_still_runs_keeps_its_root(lab: Lab) -> None:
     assert not unreachable(lab)
     lab.sql("set session_replication_role = replica")
     lab.sql(
-        "update suimon.runs set status = 'failed', reason = null, finished_at = now() where id = %s",
+        "update suimon.runs set status = 'failed', reason = null, finished_at = now()"
+        " where id = %s",
         child,
     )
     lab.sql("set session_replication_role = origin")
@@ -327,7 +220,8 @@ def test_the_duty_prunes(lab: Lab, conn: Connection) -> None:
     lab.pipeline("p")
     ended(lab, "p", 2)
     conn.execute(
-        "update suimon.duties set next_at = clock_timestamp() + interval '1 day' where name <> 'prune'"
+        "update suimon.duties set next_at = clock_timestamp() + interval '1 day'"
+        " where name <> 'prune'"
     )
     taken = dict(conn.execute(sweep.SQL.take, {"worker": None}).fetchall())
     assert taken == {"prune": False}
@@ -335,71 +229,3 @@ def test_the_duty_prunes(lab: Lab, conn: Connection) -> None:
     conn.execute("update suimon.duties set next_at = clock_timestamp() where name = 'prune'")
     assert sweep.run(conn, None) == 1
     assert lab.statuses() == {"succeeded": 1}
-
-
-KILLED = """
-import sys
-from suimon.db.connect import connect
-from suimon.duties import prune
-
-stop, count = sys.argv[2], int(sys.argv[3])
-
-class Watched:
-    def __init__(self, conn):
-        self.conn, self.left = conn, count
-    def execute(self, statement, *given, **named):
-        if statement == prune.SQL[stop]:
-            self.left -= 1
-            if self.left == 0:
-                print("there", flush=True)
-                sys.stdin.read()
-        return self.conn.execute(statement, *given, **named)
-
-with connect(sys.argv[1], name="pruner") as conn:
-    prune.prune(Watched(conn))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("statement", "nth"),
-    [("mark", 1), ("first_ended", 1), ("drop_artifacts", 2), ("drop_logs", 1), ("drop_runs", 1),
-     ("drop_runs", 2), ("drop_fanout", 1), ("drop_runs", 3)],
-)  # fmt: skip
-def test_killed_in_the_middle(lab: Lab, db_url: str, statement: str, nth: int) -> None:
-    """kill -9 before any statement of it: what is left is reachable, and the next turn ends it."""
-    lab.pipeline("trees", SPAWN_GRAPH, keep={"count": 0})
-    parent = tree(lab, n=700)
-    for run in (parent.id, parent.child_id(0), parent.child_id(699)):
-        furnish(lab, run)
-    process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, db_url, statement, str(nth)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=dict(os.environ),
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    assert process.stdout.readline() == b"there\n"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdin.close()
-    process.stdout.close()
-    wait_until(
-        lambda: (
-            not lab.one(
-                "select count(*) from pg_stat_activity where application_name = 'suimon:pruner'"
-                " and datname = current_database()"
-            )
-        ),
-        10,
-        "the server noticed",
-    )
-    assert not unreachable(lab)
-    if statement != "mark":
-        assert lab.one("select reason from suimon.runs where id = %s", parent.id) == "pruning"
-    # what its pipeline says now does not matter: the mark is a promise
-    lab.pipeline("trees", SPAWN_GRAPH, **({"keep": {"count": 0}} if statement == "mark" else {}))
-    done = prune.prune(lab.conn)
-    assert done.roots == 1
-    assert left(lab) == {}

@@ -96,7 +96,8 @@ returning r.id::text;
 
 -- A parent's end that looks at open fan-outs only: one that is being opened again is not open yet.
 -- name: open_below
-select f.id, f.vertex, f.state, f.settles from suimon.fanouts f where f.parent_id = %(run)s and f.state = 'open' order by f.id for no key update;
+select f.id, f.vertex, f.state, f.settles from suimon.fanouts f
+where f.parent_id = %(run)s and f.state = 'open' order by f.id for no key update;
 
 -- Idle children looked for and cancelled in one statement: who was claimed and spawned meanwhile has children by now.
 -- name: cancel_idle

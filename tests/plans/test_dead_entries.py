@@ -60,7 +60,7 @@ def _drained(lab: Lab) -> Place:
         now += 0.06
         where, unfloored = floors.start(now, unfloored=not done)
         made = lab.batch(worker, [lab.ended(row) for row in rows])
-        made.want = Want("default", 4000, where, unfloored)
+        made.want = Want("default", 250, where, unfloored)
         rows = batches.execute(lab.conn, made).claimed
         done += len(rows)
         floors.learn(now, rows, unfloored=unfloored, took=0.1)

@@ -1,12 +1,15 @@
-"""Random lives: submits, claims, ends, crashes, releases, cancels, retries, fan-outs and limit changes in any
-order, against the real database and a simple model. After every step promises 1 to 4 are checked:
+"""Random lives: submits, claims, ends, crashes, releases, cancels, retries, fan-outs, limit changes.
+
+They come in any order, against the real database and a simple model. After every step promises 1
+to 4 are checked:
 
 1. every run that was submitted is there, in the state the model expects, and nobody is stuck;
 2. one key, one run, and every execution has its own claim number;
 3. a worker that lost its run writes nothing (late ends are tried, and must change nothing);
 4. a lane never has more live runs than its limit allowed, and is entered oldest first.
 
-Replay a failure by its seed: `pytest tests/property --hypothesis-seed=N`. `SUIMON_EXAMPLES` sets how many.
+Replay a failure by its seed: `pytest tests/property --hypothesis-seed=N`. `SUIMON_EXAMPLES` sets
+how many lives there are.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.lab import SPAWN_GRAPH, Lab, Parent
 
 from suimon.db import connect
 from suimon.duties import sweep
@@ -26,14 +30,13 @@ from suimon.run.claim import Claimed
 from suimon.run.finish import Again
 from suimon.run.spawn import Policy
 from suimon.worker import batch as batches
-from support.lab import SPAWN_GRAPH, Lab, Parent
 
 EXAMPLES = int(os.environ.get("SUIMON_EXAMPLES", "300"))
 STEPS = 40
 LIMITS = {"free": None, "serial": 1, "three": 3, "fan": None}
 ENDS = ("succeeded", "failed", "timed_out", "cancelled")
-WIPE = """truncate suimon.runs, suimon.fanouts, suimon.steps, suimon.attempts, suimon.idempotency_keys,
- suimon.flows, suimon.workers, suimon.audit; update suimon.lanes set floor = 0, last_rank = 0;
+WIPE = """truncate suimon.runs, suimon.fanouts, suimon.steps, suimon.attempts,
+ suimon.idempotency_keys, suimon.flows, suimon.workers, suimon.audit; update suimon.lanes set floor = 0, last_rank = 0;
  delete from suimon.lanes where name not like 'pipeline:%'"""
 
 DATABASE: dict[str, str] = {}
@@ -82,7 +85,9 @@ class Lives(RuleBasedStateMachine):
 
     # ------------------------------------------------------------------ users
 
-    @rule(pipeline=st.sampled_from(["free", "serial", "three"]), key=st.sampled_from([None, "a", "b"]))
+    @rule(
+        pipeline=st.sampled_from(["free", "serial", "three"]), key=st.sampled_from([None, "a", "b"])
+    )
     def submit(self, pipeline: str, key: str | None) -> None:
         run = self.lab.submit(pipeline, key=key)
         if key is not None and (pipeline, key) in self.keys:
@@ -174,7 +179,7 @@ class Lives(RuleBasedStateMachine):
     # ------------------------------------------------------------------ fan-outs
 
     @rule(n=st.integers(0, 3), which=st.integers(0, 1), tolerate=st.booleans())
-    def fan_out(self, n: int, which: int, tolerate: bool) -> None:  # noqa: FBT001
+    def fan_out(self, n: int, which: int, tolerate: bool) -> None:
         worker = self.workers[which]
         run = self.lab.submit("fan", {"items": []})
         self.runs[run] = Run(run, "fan")
@@ -204,9 +209,11 @@ class Lives(RuleBasedStateMachine):
         model = self.runs[row.id]
         open_ = [c for c in model.children if self.runs[c].status not in ENDS]
         bad = [c for c in model.children if self.runs[c].status in ENDS[1:]]
-        status = "cancelled" if model.cancelling else "failed" if bad and not model.tolerated else "succeeded"
-        if open_ and status == "succeeded" or open_ and model.cancelling:
-            self.held.append((worker, row))  # its worker parks it again; here it just waits its turn
+        status = "failed" if bad and not model.tolerated else "succeeded"
+        if model.cancelling:
+            status = "cancelled"
+        if open_ and status != "failed":
+            self.held.append((worker, row))  # its worker parks it again; here it waits its turn
             return
         outcome = batches.execute(self.conn, self.lab.batch(worker, [self.lab.ended(row, status)]))
         assert outcome.ended == {row.id}
@@ -276,7 +283,8 @@ class Lives(RuleBasedStateMachine):
             assert not self.lab.wrong_tallies()
             stuck = self.lab.sql(
                 "select p.id from suimon.runs p join suimon.fanouts f on f.parent_id = p.id"
-                " where p.status = 'waiting' and p.reason in ('children', 'cancelling') and suimon.is_complete(f)"
+                " where p.status = 'waiting' and p.reason in ('children', 'cancelling')"
+                " and suimon.is_complete(f)"
             )
             assert not stuck, "a parent waits for children that have all ended"
 
@@ -289,10 +297,11 @@ class Lives(RuleBasedStateMachine):
             assert live <= self.most[pipeline], f"{live} live runs of {pipeline}"
             self.most[pipeline] = max(limit, live)
             waiting = self.lab.one(
-                "select count(*) from suimon.runs where lane = %s and status = 'queued' and not admitted",
+                "select count(*) from suimon.runs where lane = %s and status = 'queued'"
+                " and not admitted",
                 f"pipeline:{pipeline}",
             )
-            assert not waiting or live >= limit, f"{waiting} runs wait in {pipeline} with room for them"
+            assert not waiting or live >= limit, f"{waiting} runs wait in {pipeline} beside room"
 
     # ------------------------------------------------------------------ helpers
 

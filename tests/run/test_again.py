@@ -30,7 +30,8 @@ def chain(lab: Lab, status: str = "succeeded") -> str:
     for name in CHAIN:
         bad = name == "b" and status == "failed"
         if not (status == "failed" and name == "c"):
-            lab.sql("insert into suimon.steps (run_id, vertex, status, attempt, claim_no) values (%s, %s, %s, 1, 1)",
+            lab.sql("insert into suimon.steps (run_id, vertex, status, attempt, claim_no)"
+                    " values (%s, %s, %s, 1, 1)",
                     run, name, "failed" if bad else "succeeded")  # fmt: skip
     lab.end(worker, row, status)
     return run
@@ -69,7 +70,8 @@ def test_what_the_steps_left_behind_is_forgotten(lab: Lab) -> None:
     for vertex in ("a", "b"):
         lab.sql("insert into suimon.checkpoints (run_id, vertex, name, value, claim_no)"
                 " values (%s, %s, 'n', '1', 1)", run, vertex)  # fmt: skip
-        lab.sql("insert into suimon.approvals (run_id, vertex, pipeline, decision, decided_by, decided_at)"
+        lab.sql("insert into suimon.approvals"
+                " (run_id, vertex, pipeline, decision, decided_by, decided_at)"
                 " values (%s, %s, 'chain', 'approved', 'bob', now())", run, vertex)  # fmt: skip
     do(lab, run, "b")
     for table in ("checkpoints", "approvals"):

@@ -146,11 +146,11 @@ def test_runs_that_are_stuck(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [bad(lab.conn, check) for check in checks] == [[], [], [], []]
     lab.sql("update suimon.runs set admitted = false where id = %s", first)
     lab.kill(worker)
-    lab.sql("update suimon.fanouts set state = 'settled', verdict = 'succeeded', succeeded = 1 where id = %s",
-            parent.fanout.id)  # fmt: skip
+    lab.sql("update suimon.fanouts set state = 'settled', verdict = 'succeeded', succeeded = 1"
+            " where id = %s", parent.fanout.id)  # fmt: skip
     lab.sql("set session_replication_role = replica")  # past the guard of the edges
-    lab.sql("update suimon.runs set status = 'waiting', reason = 'timer', wake_at = now() - interval '1 h',"
-            " admitted = true, lane = null where id = %s", behind)  # fmt: skip
+    lab.sql("update suimon.runs set status = 'waiting', reason = 'timer',"
+            " wake_at = now() - interval '1 h', admitted = true, lane = null where id = %s", behind)  # fmt: skip
     lab.sql("set session_replication_role = origin")
     (lane,), (dead,), (stuck,), (timer,) = (bad(lab.conn, check) for check in checks)
     assert 'lane "pipeline:p" has room (0 of 1 places taken)' in lane.text

@@ -180,9 +180,8 @@ def test_priority_of_what_is_not_admitted(lab: Lab) -> None:
     assert (moved.runs, moved.queued) == (1, 0)
     worker = lab.worker()
     lab.end(worker, lab.claim_run(worker, first), want=0)
-    assert lab.sql("select admitted, priority from suimon.runs where id = %s", second) in (
-        [(True, 1)],
-    )
+    found = lab.sql("select admitted, priority from suimon.runs where id = %s", second)
+    assert found == [(True, 1)]
 
 
 def test_priority_of_what_is_over(lab: Lab) -> None:

@@ -1,8 +1,8 @@
 """Apply each sabotage to a copy of the tree and see that its tests turn red: `make sabotage`.
 
-The copy has an environment of its own, because slots and guardians import the package they are installed
-with. First all chosen tests run on the untouched copy: a red one there proves nothing. Bounded: each run of
-tests has `TEST_SECONDS`.
+The copy has an environment of its own, because slots and guardians import the package they are
+installed with. First all chosen tests run on the untouched copy: a red one there proves nothing.
+Bounded: each run of tests has `TEST_SECONDS`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sabotages import SABOTAGES, Sabotage
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST_SECONDS = 600
-SKIPPED = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", ".suimon", ".hypothesis")
+SKIPPED = shutil.ignore_patterns(".git", ".venv*", "__pycache__", ".*_cache", ".suimon", ".hypo*")
 
 
 def tests(copy: Path, chosen: str) -> tuple[int, str]:

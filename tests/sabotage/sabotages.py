@@ -1,7 +1,7 @@
 """One-line sabotages of the engine, and the test that must notice each of them.
 
-A suite that stays green under one of these guards nothing. `make sabotage` applies them one by one to a
-copy of the tree; `tests/tidy/test_sabotages.py` proves that each still fits the code.
+A suite that stays green under one of these guards nothing. `make sabotage` applies them one by one
+to a copy of the tree; `tests/tidy/test_sabotages.py` proves that each still fits the code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ RUN = "suimon/run/"
 SABOTAGES = (
     Sabotage(
         "no fence in the finish", RUN + "finish.sql",
-        "    and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no\n  returning r.id, r.fanout_id, r.status",
+        "    and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no\n"
+        "  returning r.id, r.fanout_id, r.status",
         "\n  returning r.id, r.fanout_id, r.status",
         "tests/interleavings/test_rescue.py tests/property",
     ),
@@ -41,7 +42,8 @@ SABOTAGES = (
     ),
     Sabotage(
         "tally twice", RUN + "finish.sql",
-        "set succeeded = f.succeeded + t.succeeded,", "set succeeded = f.succeeded + 2 * t.succeeded,",
+        "set succeeded = f.succeeded + t.succeeded,",
+        "set succeeded = f.succeeded + 2 * t.succeeded,",
         "tests/interleavings/test_edges_of_fan_outs.py tests/property",
     ),
     Sabotage(
@@ -134,7 +136,8 @@ SABOTAGES = (
     ),
     Sabotage(
         "settle forgets its parent", RUN + "finish.sql",
-        "and p.reason = 'children' and not p.cancel_requested", "and p.reason = 'nobody' and not p.cancel_requested",
+        "and p.reason = 'children' and not p.cancel_requested",
+        "and p.reason = 'nobody' and not p.cancel_requested",
         "tests/interleavings/test_fan_out.py tests/property",
     ),
 )  # fmt: skip
