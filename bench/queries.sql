@@ -74,7 +74,8 @@ select xact_commit + xact_rollback from pg_stat_database where datname = current
 
 -- What the tasks of the pipeline "clock" read in their first line, and how long each run stood in the queue.
 -- name: starts
-select id::text, (output ->> 'began_ns')::bigint, extract(epoch from started_at - created_at)::float8 * 1000 from suimon.runs where id = any (%(ids)s::uuid[]) and status = 'succeeded';
+select id::text, (output ->> 'began_ns')::bigint, extract(epoch from started_at - created_at)::float8 * 1000
+from suimon.runs where id = any (%(ids)s::uuid[]) and status = 'succeeded';
 
 -- name: drain_tenths
 with t as (

@@ -27,6 +27,9 @@ STORED: Final[dict[str, Failure]] = {
     "Interrupted": Failure(
         None, "of a try: its worker or slot died while it may have been at work"
     ),
+    "InternalError": Failure(
+        "SUI-5005", "a defect of the engine ended this run; the log says more"
+    ),
     "MemoryLimit": Failure(
         None, "its slot used more memory than the worker allows; it may be retried"
     ),

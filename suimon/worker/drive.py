@@ -9,6 +9,7 @@ ordinary ``waiting`` row.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ from suimon.worker.spawning import Spawning
 if TYPE_CHECKING:
     from suimon.worker.held import Held
     from suimon.worker.worker import Worker
+
+log = logging.getLogger("suimon.worker")
 
 DEFAULT_GRACE = "10s"
 
@@ -64,6 +67,12 @@ def facts_of(run_id: str, pipeline: str) -> dict[str, Any]:
     }
 
 
+def internal(error: Exception) -> dict[str, Any]:
+    """The error of a run that met a defect of the engine."""
+    text = f"{type(error).__name__}: {error}"
+    return {"type": "InternalError", "code": "SUI-5005", "message": text[:2000]}
+
+
 class Driver:
     """Carries out the planner's actions for the runs of one worker."""
 
@@ -85,7 +94,16 @@ class Driver:
         self.advance(held)
 
     def advance(self, held: Held) -> None:
-        """Do what comes next."""
+        """Do what comes next; what cannot be done ends the run, never the worker."""
+        try:
+            self._advance(held)
+        except SuimonError as error:
+            self._worker.outbox.end_failed(held, "failed", error.to_json())
+        except Exception as error:
+            log.exception("run %s: the engine itself failed", held.run.id)
+            self._worker.outbox.end_failed(held, "failed", internal(error))
+
+    def _advance(self, held: Held) -> None:
         drive = _drive(held)
         if held.cancel:
             self.stop(held)

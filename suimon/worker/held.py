@@ -111,6 +111,7 @@ class Slot:
     ahead_s: float = 0.0
     moved_at: float = 0.0  # when its first run became the first
     asked_back: bool = False
+    slow: bool = False  # its first run takes long: nothing is put behind it
     rss_at: float = 0.0
 
     @property
@@ -123,7 +124,7 @@ class Slot:
             return False
         if not self.given:
             return True
-        if held.run.alone or any(h.run.alone for h in self.given):
+        if self.slow or held.run.alone or any(h.run.alone for h in self.given):
             return False
         assert held.program is not None
         if held.program.spawns or any(
@@ -172,7 +173,7 @@ class Slot:
             held.slot = self.no
             held.waited_since = now
             if not self.given:
-                self.moved_at = now
+                self.moved_at, self.slow = now, False
             self.given.append(held)
             self.ahead_s += program.expected_s
             run = held.run
@@ -185,7 +186,7 @@ class Slot:
         """This run has left the slot (a result, or given back)."""
         if self.given and self.given[0] is held:
             self.given.popleft()
-            self.moved_at = now
+            self.moved_at, self.slow = now, False
         else:
             self.given.remove(held)
         held.slot = None

@@ -8,6 +8,7 @@ held back with its reason (``no_code:...``); it is never failed for that.
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -24,11 +25,13 @@ from suimon.db.connect import Connection, retrying, transaction
 from suimon.run import claim, lane, spawn, step
 from suimon.run.claim import Claimed
 from suimon.run.spawn import FanoutState
-from suimon.worker.drive import facts_of
+from suimon.worker.drive import facts_of, internal
 
 if TYPE_CHECKING:
     from suimon.worker.held import Held
     from suimon.worker.worker import Worker, WorkerOptions
+
+log = logging.getLogger("suimon.worker")
 
 
 @dataclass(slots=True)
@@ -150,7 +153,11 @@ class Intake:
             self._worker.programs.add_graph(graph_id, body)
         for one in held:
             if not one.gone:
-                self._accept_one(one, extras)
+                try:
+                    self._accept_one(one, extras)
+                except Exception as error:
+                    log.exception("run %s: the engine itself failed", one.run.id)
+                    self._worker.outbox.end_failed(one, "failed", internal(error))
 
     def _accept_one(self, held: Held, extras: Extras) -> None:
         run, programs = held.run, self._worker.programs

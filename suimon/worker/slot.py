@@ -184,6 +184,7 @@ class Slot(Desk):
                 # A spawn's program serves one run, and may hold much.
                 self.programs.pop(run.program.number, None)
                 line = slot_spawn.spawn(run, call_user, next_item)
+                ended = clock.monotonic()
                 self.live = None
             else:
                 args, kwargs = run.arguments()

@@ -166,7 +166,7 @@ class Slots:
         for slot in self.table.values():
             if not slot.ready or slot.killed is not None:
                 continue
-            if mean is None:
+            if mean is None or slot.slow:
                 room = 0 if slot.given else 1
             else:
                 spare_s = AHEAD_SECONDS - slot.ahead_s
@@ -265,8 +265,9 @@ class Slots:
             for held in slot.begun(self._worker.options.async_per_slot):
                 self._watch_run(slot, held, now)
             self._watch_memory(slot, now)
-            slow = now - slot.moved_at > RECALL_SECONDS
-            if slow and len(slot.given) > 1 and not first.program.is_async and not slot.asked_back:
+            if now - slot.moved_at > RECALL_SECONDS and not first.program.is_async:
+                slot.slow = True
+            if slot.slow and len(slot.given) > 1 and not slot.asked_back:
                 slot.asked_back = True
                 slot.handle.send(wire.GIVE_BACK)
 

@@ -29,7 +29,10 @@ def asking(lab: Lab, *, quorum: int = 1, expires_s: float | None = None) -> str:
     lab.pipeline("asks", GRAPH)
     worker = lab.worker()
     row = lab.claim_run(worker, lab.submit("asks"))
-    ask(lab, Holder(row.id, row.claim_no, worker), quorum=quorum, expires_s=expires_s)
+    holder = Holder(row.id, row.claim_no, worker)
+    in_s = ask(lab, holder, quorum=quorum, expires_s=expires_s)
+    assert not isinstance(in_s, Decision)
+    assert wait.park(lab.conn, holder, [wait.On(approval="ok", in_s=in_s)], grace_s=10)[0]
     assert lab.sql("select status::text, reason from suimon.runs where id = %s", row.id) == [
         ("waiting", "approval:ok")
     ]

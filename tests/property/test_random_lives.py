@@ -1,4 +1,4 @@
-"""Random lives: submits, claims, ends, crashes, releases, cancels, retries, fan-outs, limit changes.
+"""Random lives: submits, claims, ends, crashes, cancels, retries, fan-outs, limit changes.
 
 They come in any order, against the real database and a simple model. After every step promises 1
 to 4 are checked:
@@ -36,7 +36,8 @@ STEPS = 40
 LIMITS = {"free": None, "serial": 1, "three": 3, "fan": None}
 ENDS = ("succeeded", "failed", "timed_out", "cancelled")
 WIPE = """truncate suimon.runs, suimon.fanouts, suimon.steps, suimon.attempts,
- suimon.idempotency_keys, suimon.flows, suimon.workers, suimon.audit; update suimon.lanes set floor = 0, last_rank = 0;
+ suimon.idempotency_keys, suimon.flows, suimon.workers, suimon.audit;
+ update suimon.lanes set floor = 0, last_rank = 0;
  delete from suimon.lanes where name not like 'pipeline:%'"""
 
 DATABASE: dict[str, str] = {}

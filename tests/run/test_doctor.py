@@ -149,8 +149,8 @@ def test_runs_that_are_stuck(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.sql("update suimon.fanouts set state = 'settled', verdict = 'succeeded', succeeded = 1"
             " where id = %s", parent.fanout.id)  # fmt: skip
     lab.sql("set session_replication_role = replica")  # past the guard of the edges
-    lab.sql("update suimon.runs set status = 'waiting', reason = 'timer',"
-            " wake_at = now() - interval '1 h', admitted = true, lane = null where id = %s", behind)  # fmt: skip
+    lab.sql("update suimon.runs set status = 'waiting', reason = 'timer', admitted = true,"
+            " lane = null, wake_at = now() - interval '1 h' where id = %s", behind)  # fmt: skip
     lab.sql("set session_replication_role = origin")
     (lane,), (dead,), (stuck,), (timer,) = (bad(lab.conn, check) for check in checks)
     assert 'lane "pipeline:p" has room (0 of 1 places taken)' in lane.text
