@@ -115,7 +115,7 @@ def test_kill_9_of_a_slot(own_engine: Engine, percent: int) -> None:
 @pytest.mark.parametrize("percent", [25, 50, 75])
 def test_kill_9_of_postgresql(own_engine: Engine, own_server: EmbeddedServer, percent: int) -> None:
     """The server had no child in its hands: nothing is done twice, nobody leaves."""
-    run, workers = begin(own_engine, workers=2, heartbeat_s=4.0)
+    run, workers = begin(own_engine, workers=2, heartbeat_s=60.0)
     reach(own_engine, percent)
     own_server.kill9()
     own_server.start()

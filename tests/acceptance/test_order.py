@@ -33,7 +33,7 @@ def test_200_runs_of_8_submitters_run_one_at_a_time_in_order(engine: Engine) -> 
     engine.module("m", SERIAL)
     engine.deploy()
     for _ in range(4):
-        engine.worker(slots=2)
+        engine.worker(slots=2, heartbeat_s=5.0)
     first = engine.submit("serial", {"n": -1})
     engine.noted("serial")
     others = engine.submit_many("beside", [{"n": n} for n in range(20)])
@@ -107,7 +107,7 @@ def test_a_nested_fan_out_ends_with_one_slot_in_the_whole_system(engine: Engine)
     """3 x 50 x 20: a parent that waits holds no slot."""
     engine.module("m", NESTED)
     engine.deploy()
-    engine.worker(slots=1)
+    engine.worker(slots=1, heartbeat_s=5.0)
     run = engine.wait(engine.submit("outer"), patience=100)
     assert run.output == 3 * 50 * 20
     assert engine.one("select count(*) from suimon.runs where vertex = 'leaves'") == 3000
@@ -142,7 +142,7 @@ def test_a_small_run_passes_a_flood_of_children(engine: Engine, children: int) -
     """With all children queued, a new single run starts after at most what the workers hold."""
     engine.module("m", FLOOD)
     engine.deploy()
-    worker = engine.worker(slots=2)
+    worker = engine.worker(slots=2, heartbeat_s=5.0)
     engine.submit("flood", {"n": children})
     expected = "select coalesce(max(expected), 0) from suimon.fanouts"
     engine.until(lambda: engine.one(expected) == children, "all children queued")

@@ -87,7 +87,7 @@ def around(text: str, secret: str) -> str:
     return text[max(0, place - 80) : place + 20]
 
 
-def test_c04_c63_environment_of_the_engine_visible_to_step_code(engine: Engine) -> None:
+def test_c63_environment_of_the_engine_visible_to_step_code(engine: Engine) -> None:
     """**Set up** an engine started with its database address, a key and a marker in the
     environment. **Do** print environment, command line, open files of the step and of the
     processes above it, the working folder. **Must** show none of them; only the documented

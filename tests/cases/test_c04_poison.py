@@ -28,7 +28,7 @@ def good(n=0):
 
 
 @pytest.mark.parametrize("victim", ["slot", "guardian", "worker"])
-def test_c04_c04_a_step_that_always_kills_its_worker(engine: Engine, victim: str) -> None:
+def test_c04_a_step_that_always_kills_its_worker(engine: Engine, victim: str) -> None:
     """**Set up** three workers that are started again when they die, at most 3 attempts, ten
     ordinary runs. **Do** start a run that kills its slot, its guardian, its worker.
     **Must** make at most 3 attempts, fail with the reason and the workers' names; the ten finish;

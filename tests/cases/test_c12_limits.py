@@ -59,7 +59,7 @@ def check_disk(engine: Engine, worker_files: Path | None) -> None:
     assert len(engine.project.lines("writes")) == 2
 
 
-def test_c04_c12_disk_of_the_worker_full(engine: Engine, small_disk: Path) -> None:
+def test_c12_disk_of_the_worker_full(engine: Engine, small_disk: Path) -> None:
     """**Set up** a worker whose files lie on 16 MB. **Do** a run that writes 50 MB, then small
     ones. **Must** fail the large one saying that the disk is full, remove its files, keep its log;
     worker and small runs are well; no retry that nobody asked for.
@@ -69,7 +69,7 @@ def test_c04_c12_disk_of_the_worker_full(engine: Engine, small_disk: Path) -> No
     check_disk(engine, small_disk)
 
 
-def test_c04_c12_file_size_limit_of_the_worker(engine: Engine) -> None:
+def test_c12_file_size_limit_of_the_worker(engine: Engine) -> None:
     """The same where the limit is on a file's size (RLIMIT_FSIZE, inherited by the slots)."""
     engine.module("m", DISK)
     engine.deploy()
@@ -104,7 +104,7 @@ p.run("measured", measure, p.run("made", large, p.input.size))
 
 
 @pytest.mark.parametrize("size", [100_000, 5_000_000, 17_000_000, 60_000_000])
-def test_c04_c13_result_too_large_to_store(engine: Engine, size: int) -> None:
+def test_c13_result_too_large_to_store(engine: Engine, size: int) -> None:
     """**Do** runs whose step returns 100 KB, 5 MB, 17 MB, 60 MB. **Must** store up to the limit of
     16 MiB; above it the step fails once, with size and limit in the message, though retries are
     allowed; the run ends; nothing stays in progress.

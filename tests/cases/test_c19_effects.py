@@ -46,7 +46,7 @@ f.run("keys", keys, f.merge("merged", f.spawn("each", item, f.run("items", items
 """
 
 
-def test_c04_c19_crash_between_the_effect_and_its_record(engine: Engine) -> None:
+def test_c19_crash_between_the_effect_and_its_record(engine: Engine) -> None:
     """**Do** kill the worker right after the service has answered, many times, each followed by
     recovery. **Must** offer the same key in all attempts of a step of a run, others for other
     steps, runs and items; the service counts one key per run.
@@ -86,7 +86,7 @@ def flagged(value=0):
 """
 
 
-def test_c04_c20_idempotency_key_of_a_run_that_ended(engine: Engine) -> None:
+def test_c20_idempotency_key_of_a_run_that_ended(engine: Engine) -> None:
     """**Do** start with key K; it fails; start with K again; retry the run and start with K while
     it runs; start with K after success. **Must** name the one run and its state each time, and
     say whether the input was the same; the supported way to run again is a retry.

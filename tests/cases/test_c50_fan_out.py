@@ -89,7 +89,7 @@ def deployed(engine: Engine) -> Engine:
     return engine
 
 
-def test_c04_c50_fan_out_over_nothing_and_over_one(deployed: Engine) -> None:
+def test_c50_fan_out_over_nothing_and_over_one(deployed: Engine) -> None:
     """**Do** start with [], [1], null and a missing key. **Must**: [] has no child, the merge runs
     once with an empty list, succeeded; [1] has one child and the merge gets a list of one; null
     fails the fan-out step clearly; a missing key is refused at the door.
@@ -112,7 +112,7 @@ def test_c04_c50_fan_out_over_nothing_and_over_one(deployed: Engine) -> None:
         deployed.submit("plain", {})
 
 
-def test_c04_c52_merge_while_a_child_waits_for_its_retry(deployed: Engine) -> None:
+def test_c52_merge_while_a_child_waits_for_its_retry(deployed: Engine) -> None:
     """**Set up** 10 children, 3 attempts, a pause between them; children 3 and 7 fail first.
     **Do** kill the worker during the pause. **Must** merge once, after all 10 have ended, with 10
     results in item order.
@@ -134,7 +134,7 @@ def test_c04_c52_merge_while_a_child_waits_for_its_retry(deployed: Engine) -> No
     assert len(tries) == 12
 
 
-def test_c04_c54_the_same_item_twice_in_the_list(deployed: Engine) -> None:
+def test_c54_the_same_item_twice_in_the_list(deployed: Engine) -> None:
     """**Do** a list [a, b, a, c, c, c] without and with an item key; retry the second a alone.
     **Must**: without a key six children told apart by position; with a key a refusal that lists
     the duplicates.
@@ -160,7 +160,7 @@ def test_c04_c54_the_same_item_twice_in_the_list(deployed: Engine) -> None:
     assert all(f'"{key}"' in told or f"'{key}'" in told or key in told for key in ("a", "c"))
 
 
-def test_c04_c56_failed_child_under_a_tolerance(deployed: Engine) -> None:
+def test_c56_failed_child_under_a_tolerance(deployed: Engine) -> None:
     """**Set up** 20 children, 2 failures tolerated; 4 and 11 fail for good, 9 returns null.
     **Must** give the merge 18 results with keys and a list of 2 failures with reasons; 9's null is
     a result; the run says succeeded, with 2 failures.

@@ -43,7 +43,7 @@ two.run("sum", total, two.merge("merged", two.spawn("leaves", leaf, two.run("lis
 
 
 @pytest.mark.parametrize("kill", [False, True], ids=["undisturbed", "worker killed"])
-def test_c04_c51_fan_out_inside_fan_out_with_a_single_slot(engine: Engine, kill: bool) -> None:
+def test_c51_fan_out_inside_fan_out_with_a_single_slot(engine: Engine, kill: bool) -> None:
     """**Set up** one worker with one slot; 3 x 3 x 2 nested, and a second pipeline that fans out.
     **Must** finish both; a parent that waits holds neither slot nor worker; killing the worker in
     the middle changes nothing but time.
@@ -107,7 +107,7 @@ def cut_off(engine: Engine, how: str, slot: int) -> None:
         engine.worker(slots=2)
 
 
-def test_c04_c53_crash_half_way_through_creating_the_children(engine: Engine) -> None:
+def test_c53_crash_half_way_through_creating_the_children(engine: Engine) -> None:
     """**Do** kill the creating process at 20 moments (its slot, its worker; or cut its database
     connections). **Must** each time end with exactly 5,000 children, each item once, one merge.
     """
@@ -155,14 +155,14 @@ p.run("total", total, p.merge("merged", each))
 """
 
 
-def test_c04_c57_a_hundred_thousand_children(engine: Engine) -> None:
+def test_c57_a_hundred_thousand_children(engine: Engine) -> None:
     """**Set up** 120,000 trivial items, two workers (two cores). **Do** start a tiny pipeline now
     and then. **Must** finish; the last tenth at most twice as slow as the first; the tiny one
     starts within 5 s; each process stays below 500 MB; the merge streams.
     """
     engine.module("m", LARGE)
     engine.deploy()
-    workers = [engine.worker(slots=1) for _ in range(2)]
+    workers = [engine.worker(slots=1, heartbeat_s=5.0) for _ in range(2)]
     n = 120_000
     run_id = engine.submit("large", {"n": n})
     done = "select coalesce(sum(succeeded), 0) from suimon.fanouts"

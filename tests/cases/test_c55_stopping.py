@@ -30,7 +30,7 @@ p.merge("merged", each, fail_fast=True)
 """
 
 
-def test_c04_c55_fail_fast_must_stop_the_others(engine: Engine) -> None:
+def test_c55_fail_fast_must_stop_the_others(engine: Engine) -> None:
     """**Set up** 100 children, 10 at a time, on 3 workers, writing lines; two wait for a retry, one
     ignores its cancel; child 5 fails. **Must**: no child starts once that is known; the running
     ones stop within the grace, the stubborn one is killed; no line after the run's end; children
@@ -89,7 +89,7 @@ def plain():
 """
 
 
-def test_c04_c58_cancel_the_parent(engine: Engine) -> None:
+def test_c58_cancel_the_parent(engine: Engine) -> None:
     """**Set up** a parent with 30 children (running, queued behind their limit, waiting for a
     retry), and children with children of their own. **Do** cancel the parent, and again.
     **Must** cancel all within the grace, start none afterwards, free all slots, end the parent
@@ -153,7 +153,7 @@ t.run("last", listed, t.merge("merged", t_each, tolerate=["CANCELLED"], max_fail
 
 @pytest.mark.parametrize("pipeline", ["strict", "tolerant"])
 @pytest.mark.parametrize("when", ["running", "queued"])
-def test_c04_c59_cancel_only_one_child(engine: Engine, when: str, pipeline: str) -> None:
+def test_c59_cancel_only_one_child(engine: Engine, when: str, pipeline: str) -> None:
     """**Set up** a fan-out of 5 with merge, without tolerance and with one. **Do** cancel child 3
     while it runs, or while it is queued. **Must** not try it again; without tolerance the parent
     fails once the others are settled; with it the merge runs and lists child 3 as cancelled.

@@ -51,7 +51,7 @@ def ends():
 
 
 @pytest.mark.parametrize("how", ["timeout", "cancel", "SIGTERM", "SIGKILL", "normal end"])
-def test_c04_c61_grandchildren_after_timeout_or_cancel(engine: Engine, how: str) -> None:
+def test_c61_grandchildren_after_timeout_or_cancel(engine: Engine, how: str) -> None:
     """**Set up** a step that starts a background process, one with a session of its own, one deaf
     to SIGTERM, a double-forked daemon. **Do** let it time out; cancel it; SIGTERM and SIGKILL the
     worker; let it end normally. **Must** leave none of them, nor any zombie under the worker.
@@ -123,7 +123,7 @@ def beside(n=0):
 
 
 @pytest.mark.parametrize("kind", ["lines", "no newline", "binary", "stderr first"])
-def test_c04_c62_step_that_prints_very_much(engine: Engine, kind: str) -> None:
+def test_c62_step_that_prints_very_much(engine: Engine, kind: str) -> None:
     """**Do** print 60 MB (in short lines, without newline, as bytes that are no text, 64 KB on
     stderr first) beside five ordinary runs. **Must** not block; the stored log is cut at 1 MB with
     a note, beginning and end kept; the worker grows by less than 50 MB; the others keep pace and
@@ -171,7 +171,7 @@ def busy(seconds):
 """
 
 
-def test_c04_c65_step_that_uses_all_cpus(engine: Engine) -> None:
+def test_c65_step_that_uses_all_cpus(engine: Engine) -> None:
     """**Set up** twice as many slots as CPUs, a pure Python loop in each for several times the
     heartbeat timeout; another worker watches. **Must** beat no later than half the timeout after
     it was due; no recovery takes place.

@@ -36,7 +36,7 @@ p.run("only", new_step, p.input.n)
 """
 
 
-def test_c04_c78_worker_of_another_version_of_the_pipeline(engine: Engine) -> None:
+def test_c78_worker_of_another_version_of_the_pipeline(engine: Engine) -> None:
     """**Set up** runs queued under version 1, one half done; worker 1 stops, only worker 2 (whose
     code has not version 1's functions) remains. **Must**: a run keeps the graph it began with and
     runs where its functions are; what worker 2 cannot run says so, and does not circle; new runs
@@ -72,7 +72,7 @@ def test_c04_c78_worker_of_another_version_of_the_pipeline(engine: Engine) -> No
 
 
 @pytest.mark.parametrize("newer", ["database", "nothing there"])
-def test_c04_c78_worker_of_another_version_of_the_engine(engine: Engine, newer: str) -> None:
+def test_c78_worker_of_another_version_of_the_engine(engine: Engine, newer: str) -> None:
     """**Must** claim nothing and leave with exit code 78 and a clear message, which the shipped
     systemd unit does not restart.
     """

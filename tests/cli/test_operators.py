@@ -150,9 +150,7 @@ def test_retry_of_a_step(cli: Cli, worker: StartWorker) -> None:
 
 
 def test_logs_live(cli: Cli, worker: StartWorker, tmp_path: Path, conn: Connection) -> None:
-    """Text appears while the run goes on; the follower ends with the run, and asks the database at
-    most twice a second.
-    """
+    """Text appears while the run goes on, and the follower ends with the run."""
     worker()
     run = run_of(cli, "chatty", json.dumps({"folder": str(tmp_path)}))
     wait_until((tmp_path / "begun").exists, 30, "it runs")
