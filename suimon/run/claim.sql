@@ -55,6 +55,12 @@ where p.name = %(pool)s and p.priority = h.priority
 update suimon.pools p set head = (extract(epoch from clock_timestamp()) * 1000000)::bigint
 where p.ctid in (select q.ctid from suimon.pools q where q.name = %(pool)s order by q.priority for no key update skip locked);
 
+-- Before the several statements of one batch that end claims, each of which locks in the order of ids: so do all.
+-- name: lock_held
+select r.id from suimon.runs r
+where r.id = any (%(ids)s::uuid[]) and r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s
+order by r.id for no key update;
+
 -- running → queued, uncounted: the claim never began. Its try falls back; its place in a lane stays.
 -- name: release
 with d as materialized (

@@ -131,6 +131,7 @@ def open_fanout(
 
     def act() -> Fanout:
         with transaction(conn):
+            conn.execute(SQL.lock_earlier, {"parent": holder.run_id, "vertex": vertex})
             root = fence(conn, holder)
             small = shared is None or len(shared) <= finish.INLINE_BYTES
             if shared is not None and not small:

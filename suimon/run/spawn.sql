@@ -18,6 +18,10 @@ with recursive up(id, parent_id, lane) as (
 )
 select id::text, lane from up where lane is not null limit 100;
 
+-- One that an earlier try made is locked before its parent (lock order); who makes a new one is alone with it.
+-- name: lock_earlier
+select f.id from suimon.fanouts f where f.parent_id = %(parent)s and f.vertex = %(vertex)s order by f.id for no key update;
+
 -- name: open
 insert into suimon.fanouts (parent_id, root_id, vertex, base, tolerate, max_failures, max_failure_ratio, fail_fast,
                             stragglers, shared)

@@ -147,6 +147,17 @@ def _send(conn: Connection, batch: Batch) -> Outcome:
 
 def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
     """What this worker has done, each record under its fence."""
+    kinds = [
+        [e.id for e in batch.ended],
+        [a.id for a in batch.again],
+        [one[0] for one in batch.later],
+        [i for i, _ in batch.interrupted],
+        [i for i, _ in batch.released],
+        [i for i, _, _ in batch.held_back],
+    ]
+    if sum(map(bool, kinds)) > 1:
+        ids = [run_id for kind in kinds for run_id in kind]
+        conn.execute(claim.SQL.lock_held, {"ids": ids, "worker": batch.worker}, prepare=True)
     if batch.logs:
         step.send_logs(conn, batch.worker, batch.logs)
     if batch.progress:

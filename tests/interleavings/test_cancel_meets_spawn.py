@@ -10,6 +10,7 @@ from suimon.db.statements import Statements
 from suimon.errors import ItemsChanged
 from suimon.run import cancel, merge
 from suimon.run.spawn import LostRunError, Policy
+from suimon.worker import batch as batches
 
 
 @pytest.fixture
@@ -176,3 +177,40 @@ def test_10_a_base_is_made_once_and_ids_of_others_are_refused(lab: Lab, worker: 
     with pytest.raises(ItemsChanged):
         lab.chunk(parent, 0, 5)
     assert lab.one("select count(*) from suimon.runs where fanout_id = %s", parent.fanout.id) == 0
+
+
+def test_13_a_fan_out_that_is_opened_again_is_locked_before_its_parent(
+    lab: Lab, sessions: Sessions, worker: int
+) -> None:
+    """A cancel holds the fan-out and wants the parent: the redelivered spawner waits for both."""
+    parent = lab.parent(worker, "parents")
+    canceller, opener = sessions("canceller", "opener")
+    with canceller.transaction():
+        canceller.conn.execute(cancel.SQL.mark_fanouts, {"ids": [parent.id]})
+        job = opener.start(lambda conn: Lab(conn).parent(worker, "parents", row=parent.row))
+        opener.until_blocked()
+        canceller.conn.execute(cancel.SQL.request, {"ids": [parent.id]})
+    with pytest.raises(LostRunError):
+        job.done_in()
+
+
+def test_13_a_batch_of_many_kinds_locks_its_runs_in_one_order(
+    lab: Lab, sessions: Sessions, worker: int
+) -> None:
+    """The later run ends, the earlier one's slot died: a cancel of both waits, no deadlock."""
+    lab.submit_many("parents", 2)
+    first, second = sorted(lab.claim(worker, 2), key=lambda row: row.id)
+    made = lab.batch(worker, [lab.ended(second)])
+    made.interrupted = [(first.id, first.claim_no)]
+    holder, canceller, sender = sessions("holder", "canceller", "sender")
+    with holder.transaction():
+        holder.conn.execute("select from suimon.runs where id = %s for update", (first.id,))
+        job = sender.start(lambda conn: batches._send(conn, made))
+        sender.until_blocked()
+        # had the batch begun with the end of the second run, this would wait for it
+        canceller.conn.execute("set lock_timeout = '2s'")
+        canceller.conn.execute(
+            "select from suimon.runs where id = %s for no key update nowait", (second.id,)
+        )
+    job.done_in()
+    assert (lab.status(first.id), lab.status(second.id)) == ("queued", "succeeded")
