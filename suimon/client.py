@@ -50,8 +50,8 @@ class Client:
     """One connection, opened at the first call. Not for several threads at once."""
 
     def __init__(self, url: str | None = None) -> None:
-        """`url`: PostgreSQL; without it SUIMON_DATABASE_URL."""
-        self._url = url or settings.load(os.environ).database_url
+        """`url`: PostgreSQL; else SUIMON_DATABASE_URL, else a `suimon dev` (SUIMON_HOME)."""
+        self._url = url or settings.address_of(settings.load(os.environ))
         self._conn: Connection | None = None
         if not self._url:
             msg = "no database is known"

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from suimon.cli import drawing, follow, show
-from suimon.cli.options import ADDRESS_FILE
 from suimon.core import clock, settings
+from suimon.core.settings import ADDRESS_FILE
 from suimon.errors import SuimonError
 
 if TYPE_CHECKING:

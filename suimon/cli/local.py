@@ -19,9 +19,8 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from suimon.cli import clean
-from suimon.cli.options import ADDRESS_FILE
 from suimon.cli.worker import arguments
-from suimon.core.settings import Settings
+from suimon.core.settings import ADDRESS_FILE, Settings
 from suimon.db.embedded import EmbeddedServer
 from suimon.db.embedded_system import die_with_parent
 from suimon.errors import SuimonError

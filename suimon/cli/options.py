@@ -12,8 +12,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from suimon.db.connect import Connection
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: Where `suimon dev` leaves the address of its server while it runs.
-ADDRESS_FILE: Final = "address"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 
@@ -55,11 +52,9 @@ class Place:
     @property
     def url(self) -> str:
         """The URL, or DatabaseUnavailable with what to do."""
-        if self.settings.database_url:
-            return self.settings.database_url
-        address = Path(self.settings.home) / ADDRESS_FILE
-        if address.exists():
-            return address.read_text(encoding="utf-8").strip()
+        address = settings.address_of(self.settings)
+        if address is not None:
+            return address
         msg = "no database is known"
         hint = (
             "Set SUIMON_DATABASE_URL=postgresql://user@host/database or give --db; "

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from suimon.cli import show
 from suimon.cli.options import Place, database_options, json_option
-from suimon.errors import UnknownPipeline
+from suimon.core.suggest import one_of
+from suimon.errors import EXIT_NEGATIVE, UnknownPipeline
+
+if TYPE_CHECKING:
+    from suimon.errors import Mistake
 
 
 @click.group()
@@ -19,20 +25,44 @@ def pipelines() -> None:
 @pipelines.command()
 @click.argument("path", type=click.Path())
 @json_option
-def check(path: str, as_json: bool) -> None:
-    """Read the code below PATH and report every mistake; stores nothing, needs no database."""
+def check(path: str, as_json: bool) -> int:
+    """Read the code below PATH and report every mistake; stores nothing, needs no database.
+
+    Python, JSON and YAML; each mistake with file, line, vertex, field and what to do. Exit code 1
+    when there is one; warnings do not change it.
+    """
     from suimon.load import load_path
 
-    loaded = load_path(path).check()
+    loaded = load_path(path)
+    code = EXIT_NEGATIVE if loaded.mistakes else 0
     if as_json:
         found = [{"name": p.name, "hash": p.hash, "file": p.source_file} for p in loaded.pipelines]
-        show.as_json({"pipelines": found, "tasks": sorted(loaded.tasks), "mistakes": []})
-        return
+        mistakes = [mistake.to_json() for mistake in loaded.mistakes]
+        answer = {"pipelines": found, "tasks": sorted(loaded.tasks), "mistakes": mistakes}
+        show.as_json({**answer, "warnings": list(loaded.warnings)})
+        return code
+    for mistake in loaded.mistakes:
+        show.error_lines(_mistake(mistake))
+    for warning in loaded.warnings:
+        show.error_lines(f"warning: {warning}")
     rows = [
         (p.name, p.hash[:12], len(p.graph["vertices"]), p.source_file) for p in loaded.pipelines
     ]
     show.table(["PIPELINE", "VERSION", "VERTICES", "FILE"], rows)
-    show.lines(f"{len(rows)} pipelines, {len(loaded.tasks)} tasks, no mistakes")
+    count = len(loaded.mistakes)
+    said = {0: "no mistakes", 1: "1 mistake"}.get(count, f"{count} mistakes")
+    show.lines(f"{len(rows)} pipelines, {len(loaded.tasks)} tasks, {said}")
+    return code
+
+
+def _mistake(mistake: Mistake) -> str:
+    """`file:line: pipeline p, vertex v, field f`, below it what is wrong and what to do."""
+    place = f"{mistake.file}:{mistake.line}" if mistake.line else mistake.file
+    named = {"pipeline": mistake.pipeline, "vertex": mistake.vertex, "field": mistake.field}
+    where = ", ".join(f"{name} {value}" for name, value in named.items() if value)
+    lines = [": ".join(part for part in (place, where) if part), f"  {mistake.message}"]
+    lines += [f"  hint: {mistake.hint}"] if mistake.hint else []
+    return "\n".join(lines)
 
 
 @pipelines.command("list")
@@ -85,22 +115,50 @@ def show_(name: str, as_json: bool, place: Place) -> None:
 
 
 @pipelines.command()
-@click.argument("name")
+@click.argument("target", metavar="NAME|PATH")
+@click.option("--pipeline", metavar="NAME", help="Which one, if there are several below PATH.")
+@click.option("--svg", type=click.Path(allow_dash=True), metavar="FILE", help="SVG; - prints it.")
 @json_option
 @database_options
-def graph(name: str, as_json: bool, place: Place) -> None:
-    """The graph of a pipeline as text; with --json its canonical JSON."""
-    found = _find(place, name)["graph"]
+def graph(target: str, pipeline: str | None, svg: str | None, as_json: bool, place: Place) -> None:
+    """The graph of a deployed pipeline, or of one below PATH, as text.
+
+    What holds a slash or a dot is a PATH (./work for a folder), and needs no database. --svg draws
+    it; --json gives its canonical JSON.
+    """
+    from suimon import draw
+
+    if os.sep in target or "." in target:
+        found = _written(target, pipeline)
+    else:
+        found = _find(place, target)["graph"]
     if as_json:
         show.as_json(found)
-        return
-    from suimon.core import shape
+    elif svg == "-":
+        show.lines(draw.svg(found).rstrip("\n"))
+    elif svg is not None:
+        Path(svg).write_text(draw.svg(found), encoding="utf-8")
+        show.lines(f"{svg}: {found['pipeline']}")
+    else:
+        show.lines(draw.text(found))
 
-    before = shape.dependencies(found)
-    for vertex in shape.order(found):
-        needs = sorted(before.get(vertex, ()))
-        arrow = f"  <- {', '.join(needs)}" if needs else ""
-        show.lines(f"{vertex} [{shape.kind(found, vertex)}]{arrow}")
+
+def _written(path: str, name: str | None) -> dict[str, Any]:
+    """The graph of the pipeline `name`, or of the only one, below a path."""
+    from suimon.load import load_path
+
+    loaded = load_path(path)
+    found = {one.name: one.graph for one in loaded.pipelines}
+    if name is None and len(found) == 1:
+        return next(iter(found.values()))
+    if name in found:
+        return found[name]
+    loaded.check()  # its mistakes may be why it is not there
+    if name is None:
+        msg = f'there are {len(found)} pipelines below "{path}"'
+        raise UnknownPipeline(msg, hint=f"Give --pipeline: {', '.join(sorted(found)) or 'none'}")
+    msg = f'there is no pipeline "{name}" below "{path}"'
+    raise UnknownPipeline(msg, hint=one_of(name, found))
 
 
 def _find(place: Place, name: str) -> dict[str, Any]:

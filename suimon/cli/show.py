@@ -33,6 +33,11 @@ def lines(text: str = "") -> None:
     click.echo(text)
 
 
+def error_lines(text: str) -> None:
+    """To standard error: what is wrong, beside the answer."""
+    click.echo(text.encode("utf-8", "backslashreplace").decode(), err=True)
+
+
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, footer: str | None = None
 ) -> None:

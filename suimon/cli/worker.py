@@ -33,6 +33,12 @@ log = logging.getLogger("suimon.worker")
 @click.option("--slots", type=int, help="Child processes, each running one run at a time.")
 @click.option("--async-per-slot", type=int, help="Async tasks that share a slot.")
 @click.option("--memory-per-slot", type=click.IntRange(16), metavar="MB", help="Ends a slot above.")
+@click.option(
+    "--processes-per-slot",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Ends a slot with more below it.  [default: 256]",
+)
 @click.option("--drain-timeout", type=DURATION, help="How long a drain waits for what runs.")
 @click.option("--heartbeat", type=DURATION, help="Time between two heartbeats.")
 @click.option("--sweep", type=DURATION, help="Time between two safety sweeps.")
@@ -81,6 +87,8 @@ def arguments(path: str, found: Settings, given: dict[str, Any], secrets_fd: int
             made += [f"--{name.replace('_', '-')}", text]
     if given.get("memory_per_slot") is not None:
         made += ["--memory-per-slot", str(given["memory_per_slot"])]
+    if given.get("processes_per_slot") is not None:
+        made += ["--processes-per-slot", str(given["processes_per_slot"])]
     for name in given.get("names", ()):
         made += ["--env", name]
     if given.get("name"):
@@ -90,6 +98,7 @@ def arguments(path: str, found: Settings, given: dict[str, Any], secrets_fd: int
 
 
 def _second_life(path: str, found: Settings, given: dict[str, Any]) -> int:
+    from suimon.worker.guardian import PROCESSES_PER_SLOT
     from suimon.worker.worker import Worker, WorkerOptions
 
     _start_logging(verbose=given["verbose"])
@@ -107,6 +116,7 @@ def _second_life(path: str, found: Settings, given: dict[str, Any]) -> int:
             sweep_s=found.sweep,
             drain_timeout_s=found.drain_timeout,
             memory_per_slot_mb=given["memory_per_slot"],
+            processes_per_slot=given["processes_per_slot"] or PROCESSES_PER_SLOT,
             pass_environment=tuple(given["names"]),
             folder=folder,
             name=given["name"] or f"{socket.gethostname()}-{os.getpid()}",

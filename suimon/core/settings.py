@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 from suimon.core.durations import seconds
@@ -86,6 +87,18 @@ class Settings:
     drain_timeout: float | None = _setting(
         _duration(0, 7 * 86_400), "how long a drain waits for what runs; unset: for ever"
     )
+
+
+#: Where `suimon dev` leaves the address of its server while it runs, below its home.
+ADDRESS_FILE = "address"
+
+
+def address_of(found: Settings) -> str | None:
+    """The database that is meant: the one given, else the one of a running `suimon dev`."""
+    if found.database_url:
+        return found.database_url
+    address = Path(found.home) / ADDRESS_FILE
+    return address.read_text(encoding="utf-8").strip() if address.exists() else None
 
 
 def environment_name(name: str) -> str:

@@ -2,13 +2,17 @@
 
 Migrations are the files `migrations/NNNN_name.sql`, numbered from 0001 without a gap. Each runs in
 one transaction together with its row in `suimon.migrations`, so a migration that is killed in the
-middle has done nothing. One advisory lock covers the whole call: of two that start at once, the
-second waits and then finds nothing to do. A file never changes once it was released; a database
-that was made by another text of the same file is refused, because nobody knows what it holds.
+middle has done nothing. It waits at most two seconds for each lock, so that it never holds up the
+workers behind it for long, and begins again when it got none or lost a deadlock. One advisory lock
+covers the whole call: of two that start at once, the second waits and then finds nothing to do. A
+file never changes once it was released; a database that was made by another text of the same file
+is refused, because nobody knows what it holds.
 
 `suimon.meta` keeps the one row that workers compare with themselves (`check_version`): the schema's
 number and the version of the package that migrated last. A worker of another version claims nothing
-and leaves with exit code 78, which the shipped unit does not restart.
+and leaves with exit code 78, which the shipped unit does not restart. A worker that runs meets the
+new number in the answer to its next heartbeat, writes nothing more and leaves in the same way.
+Until then it uses the old statements: a migration may not break those of the version before it.
 
 The advisory lock belongs to a session: run migrations over a direct connection, not through a
 pooler in transaction mode.
@@ -18,10 +22,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from importlib import metadata, resources
+from typing import Final
 
 import psycopg
 from psycopg.rows import TupleRow
@@ -31,6 +37,9 @@ from suimon.db.statements import statements
 from suimon.errors import SchemaMismatch
 
 SQL = statements(__package__, "migrate.sql")
+
+LOCK_TRIES: Final = 30
+LOCK_PAUSE_SECONDS: Final = 0.5
 
 _FILE = re.compile(r"^(?P<number>\d{4})_(?P<name>[a-z0-9_]+)\.sql$")
 
@@ -102,14 +111,28 @@ def migrate(conn: Connection) -> list[Migration]:
         done = _checked(conn)
         pending = migrations()[len(done) :]
         for migration in pending:
-            with conn.transaction():
-                _apply(conn, migration)
+            _patiently(conn, migration)
         with conn.transaction():
             _set_version(conn)
         return list(pending)
     finally:
         if not conn.closed:
             conn.execute(SQL.unlock)
+
+
+def _patiently(conn: Connection, migration: Migration) -> None:
+    """Apply one, in one transaction; again when running workers did not let it in."""
+    for left in range(LOCK_TRIES - 1, -1, -1):
+        try:
+            with conn.transaction():
+                conn.execute(SQL.lock_timeout)
+                _apply(conn, migration)
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
+            if left == 0:
+                raise
+            time.sleep(LOCK_PAUSE_SECONDS)
+        else:
+            return
 
 
 def _apply(conn: Connection, migration: Migration) -> None:

@@ -8,6 +8,10 @@ select pg_advisory_lock(hashtextextended('suimon:migrate', 0));
 -- name: unlock
 select pg_advisory_unlock(hashtextextended('suimon:migrate', 0));
 
+-- name: lock_timeout
+-- Of the transaction. Whoever queues for a table's strongest lock holds up all who come after it.
+set local lock_timeout = '2s';
+
 -- name: present
 select
   to_regnamespace('suimon') is not null as has_schema,

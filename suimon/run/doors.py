@@ -18,7 +18,7 @@ from suimon.core import clock, door, jsonsafe
 from suimon.core.states import TERMINAL, RunStatus
 from suimon.db.connect import Connection
 from suimon.errors import Conflict, InputRefused, RunNotFound
-from suimon.run import read, submit
+from suimon.run import lane, read, submit
 from suimon.run.submit import Request, Submitted
 
 #: Runs of one ``start_many``; whoever has more calls again.
@@ -34,13 +34,19 @@ def start(
     goal = submit.target(conn, pipeline)
     request = _request(orjson.loads(goal.graph), value, key)
     if not queue and goal.lane_limit is not None and not _known(conn, pipeline, key):
-        in_the_way = submit.in_the_way(conn, pipeline)
+        in_the_way = submit.in_the_way(conn, pipeline, _lane_of(goal, pipeline, value))
         if in_the_way is not None:
             run_id, status = in_the_way
             msg = f'pipeline "{pipeline}" has an unfinished run: {run_id} ({status})'
             hint = "Start it behind that one: --queue. Or look: suimon runs why " + run_id
             raise Conflict(msg, run_id=run_id, hint=hint)
     return submit.submit(conn, pipeline, [request])[0]
+
+
+def _lane_of(goal: submit.Target, pipeline: str, value: Any) -> str | None:
+    """The lane of this very input, where the pipeline has one for each value of a field."""
+    key = door.lane_key(orjson.loads(goal.graph), value)
+    return None if key is None else f"{lane.pipeline_lane(pipeline)}:{key[:200]}"
 
 
 def start_many(

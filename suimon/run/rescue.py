@@ -37,6 +37,7 @@ class Beat:
     mine: bool
     asked_to_cancel: bool
     code_waits: bool = False
+    schema_version: int | None = None
 
 
 def register(conn: Connection, facts: dict[str, Any]) -> int:

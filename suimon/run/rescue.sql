@@ -12,8 +12,8 @@ select %(pool)s, g, (extract(epoch from clock_timestamp()) * 1000000)::bigint fr
 on conflict do nothing;
 
 -- The heartbeat; no row back: dead, kill the slots and leave. It also returns the others' beats, so that a look
--- costs nothing more, whether anybody asked one of this worker's runs to stop, and whether runs were held back elsewhere for
--- want of code that this worker has.
+-- costs nothing more, whether anybody asked one of this worker's runs to stop, whether runs were held back elsewhere for
+-- want of code that this worker has, and the schema's number, so that a worker notices a migration under way.
 -- name: beat
 with mine as (
   update suimon.workers set beat = beat + 1, beat_at = clock_timestamp(), draining = %(draining)s
@@ -24,7 +24,8 @@ select w.id, w.beat, w.beat_ms, w.id in (select id from mine) as mine,
        exists (select from suimon.runs r where r.status = 'running' and r.worker_id = w.id and r.cancel_requested
                and w.id = %(worker)s) as asked_to_cancel,
        exists (select from suimon.runs r where w.id = %(worker)s and r.pool = w.pool and r.status = 'queued' and not r.admitted
-               and r.reason = any (array(select 'no_code:' || t from unnest(w.tasks) as t))) as code_waits
+               and r.reason = any (array(select 'no_code:' || t from unnest(w.tasks) as t))) as code_waits,
+       (select m.schema_version from suimon.meta m) as schema_version
 from suimon.workers w where not w.dead
 order by w.id = %(worker)s desc, w.id desc limit 1000;
 

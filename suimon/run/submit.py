@@ -175,7 +175,9 @@ def _answers(
     return answers
 
 
-def in_the_way(conn: Connection, pipeline: str) -> tuple[str, str] | None:
+def in_the_way(
+    conn: Connection, pipeline: str, lane_name: str | None = None
+) -> tuple[str, str] | None:
     """(id, status) of the oldest unfinished run of this pipeline that a person's start meets."""
-    row = conn.execute(SQL.in_the_way, {"pipeline": pipeline}).fetchone()
+    row = conn.execute(SQL.in_the_way, {"pipeline": pipeline, "lane": lane_name}).fetchone()
     return None if row is None else (str(row[0]), str(row[1]))

@@ -77,6 +77,7 @@ where k.pipeline = %(pipeline)s and k.key_hash = any (%(key_hashes)s::bytea[]);
 -- name: in_the_way
 select id, status from suimon.runs
 where pipeline = %(pipeline)s and parent_id is null and status in ('queued', 'running', 'waiting')
+  and (%(lane)s::text is null or lane = %(lane)s)
 order by id limit 1;
 
 -- name: keep_payload

@@ -3,7 +3,8 @@
 It has a connection of its own, so that no batch can delay a beat, and does nothing but beat. A
 worker that cannot beat stops claiming at two intervals and ends its slots before three, measured
 from the *send* time of the last accepted beat on a clock that counts suspend: before anybody can
-have buried it.
+have buried it. A beat's answer holds the schema's number: after a migration that this worker does
+not know, it stops (``joining``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 import psycopg
 
 from suimon.core import clock
-from suimon.db import connect
+from suimon.db import connect, migrate
 from suimon.db.connect import Connection
 from suimon.errors import DatabaseUnavailable
 from suimon.run import rescue
@@ -39,6 +40,7 @@ class Events:
     asked_to_cancel: Callable[[], None]
     code_waits: Callable[[], None]
     must_end_slots: Callable[[], None]
+    schema_changed: Callable[[int | None], None]
 
 
 class Heart(threading.Thread):
@@ -93,12 +95,18 @@ class Heart(threading.Thread):
 
     def _beat(self, conn: Connection, sent_at: float) -> bool:
         alive, beats = rescue.beat(conn, self._worker, draining=self.draining)
+        found = beats[0].schema_version if beats else migrate.schema_version()
+        if found != migrate.schema_version():
+            self._events.schema_changed(found)
+            return False
         if not alive:
             log.error("worker %d was declared dead: its runs belong to others now", self._worker)
             self._events.buried_me()
             return False
         self._accepted_at = sent_at
-        self._ended_slots = False
+        if clock.boottime() - sent_at < END_SLOTS * self._interval_s:
+            # an answer that took longer than that ended the slots already: not a second time
+            self._ended_slots = False
         self.workers = max(1, len(beats))
         if any(b.mine and b.asked_to_cancel for b in beats):
             self._events.asked_to_cancel()

@@ -13,6 +13,10 @@ hid by double fork or a new session comes here when its slot dies, and is killed
 not a slot is a stray. When the guardian itself dies, the slots get SIGKILL from the kernel and the
 strays go to the worker.
 
+It also counts what runs below each slot, every 100 ms while there is one, and ends a slot with more
+than `--processes` below it (zombies count: they use up numbers). `RLIMIT_NPROC` is not used: it
+counts the account's processes anywhere, and it does not hold for root.
+
 One thread, no imports beyond the standard library: it must be up in milliseconds and stay small.
 """
 
@@ -28,7 +32,6 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +46,11 @@ START_DESCRIPTORS = 4
 # exit before the worker must ask again, so this is never reached by an honest worker.
 WAITING_EVENTS = 10_000
 LOOK_SECONDS = (0.02, 1.0)
+# The program of a slot; a test kit names its own.
+SLOT = "suimon.worker.slot"
+PROCESSES_PER_SLOT = 256
+# How the reason of an exit begins when the slot had too many processes below it.
+TOO_MANY = "processes: "
 
 
 @dataclass(slots=True)
@@ -59,13 +67,22 @@ class Guardian:
     """State and loop. Everything happens in `run`, one thing after the other."""
 
     def __init__(
-        self, control: socket.socket, stamp: mmap.mmap, *, silence_ms: int, folder: str
+        self,
+        control: socket.socket,
+        stamp: mmap.mmap,
+        *,
+        silence_ms: int,
+        folder: str,
+        limit: int = PROCESSES_PER_SLOT,
     ) -> None:
         self.control = control
         self.stamp = stamp
+        self.stamp_cell = memoryview(stamp).cast("q")
         self.silence_ns = silence_ms * 1_000_000
         self.look_seconds = min(max(silence_ms / 4000, LOOK_SECONDS[0]), LOOK_SECONDS[1])
         self.folder = folder
+        self.limit = limit
+        self.counted_at = 0.0
         self.slots: dict[int, Slot] = {}
         self.events: list[bytes] = []
         self.silent = False
@@ -80,11 +97,13 @@ class Guardian:
         while os.getppid() == worker:
             wanted = select.POLLIN | (select.POLLOUT if self.events else 0)
             poll.register(self.control, wanted)
-            ready = dict(poll.poll(self.look_seconds * 1000))
+            count = processes.COUNT_SECONDS if self.slots else self.look_seconds
+            ready = dict(poll.poll(min(count, self.look_seconds) * 1000))
             if self.bell in ready:
                 os.read(self.bell, 4096)
             if self.control.fileno() in ready and not self.listen():
                 break
+            self.count()
             self.bury()
             self.judge()
             self.tell()
@@ -178,10 +197,22 @@ class Guardian:
                 }
             )
 
+    def count(self) -> None:
+        """Kill a slot with too many processes below it: a fork bomb, or a program without bound."""
+        now = clock.monotonic()
+        if now - self.counted_at < processes.COUNT_SECONDS / 2:
+            return
+        self.counted_at = now
+        for slot in self.slots.values():
+            found = processes.more_than(slot.pid, self.limit)
+            if found > self.limit:
+                if not slot.reason.startswith(TOO_MANY):
+                    slot.reason = f"{TOO_MANY}{found} or more at once, {self.limit} allowed"
+                processes.kill_groups(slot.pid)
+
     def judge(self) -> None:
         """Kill all slots when the worker has been silent for too long, and say so once."""
-        (last,) = struct.unpack_from("=q", self.stamp)
-        age = clock.boottime_ns() - last
+        age = clock.boottime_ns() - self.stamp_cell[0]  # one load, as the worker's is one store
         if age <= self.silence_ns:
             self.silent = False
             return
@@ -237,7 +268,7 @@ def become_slot(guardian: int, descriptors: list[int], env: dict[str, str]) -> N
     os.dup2(high[0], 3)
     os.dup2(high[1], 4)
     os.closerange(5, max(high[-1] + 1, _open_limit()))
-    argv = [sys.executable, "-I", "-m", "suimon.worker.slot", "--in", "3", "--out", "4"]
+    argv = [sys.executable, "-I", "-m", SLOT, "--in", "3", "--out", "4"]
     os.execve(sys.executable, argv, env)  # noqa: S606 - no shell is wanted
 
 
@@ -260,6 +291,7 @@ def main() -> None:
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--silence-ms", type=int, required=True)
     parser.add_argument("--folder", required=True)
+    parser.add_argument("--processes", type=int, default=PROCESSES_PER_SLOT)
     options = parser.parse_args()
     # Not SIGKILL: after the worker's death somebody must still be here to end the strays.
     signal.signal(signal.SIGUSR1, lambda *_: None)
@@ -274,7 +306,13 @@ def main() -> None:
     os.set_inheritable(control.fileno(), False)  # noqa: FBT003
     stamp = mmap.mmap(options.stamp, 8, access=mmap.ACCESS_READ)
     os.close(options.stamp)
-    guardian = Guardian(control, stamp, silence_ms=options.silence_ms, folder=options.folder)
+    guardian = Guardian(
+        control,
+        stamp,
+        silence_ms=options.silence_ms,
+        folder=options.folder,
+        limit=options.processes,
+    )
     guardian.run(options.parent)
 
 

@@ -11,6 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from suimon.core import clock
+from suimon.db import migrate
+from suimon.errors import SchemaMismatch
 from suimon.run import rescue
 from suimon.worker import intake
 from suimon.worker.beat import Events, Heart
@@ -66,6 +68,7 @@ class Joining:
             asked_to_cancel=lambda: self._worker.post(self._worker.stops.look_for_cancels),
             code_waits=lambda: self._worker.post(self._worker.sender.code_may_wait),
             must_end_slots=lambda: self._worker.post(self._end_slots),
+            schema_changed=lambda found: self._worker.post(lambda: self._schema_changed(found)),
         )
         self._worker.heart = Heart(
             self._worker.options.url, worker, self._worker.options.heartbeat_s, events
@@ -83,16 +86,38 @@ class Joining:
         self._worker.sender.code_waits = True
         self._worker.sender.hungry()
 
+    def _schema_changed(self, found: int | None) -> None:
+        """The database was migrated: write nothing into what we do not understand, and leave. What
+        was held is taken back from here as from a dead worker.
+        """
+        log.error(
+            "the database is at schema version %s now, this Suimon (%s) knows %d: leaving with "
+            "exit code %d; %d runs are left to other workers. Upgrade Suimon on this machine.",
+            found,
+            migrate.package_version(),
+            migrate.schema_version(),
+            SchemaMismatch.exit_code,
+            len(self._worker.held),
+        )
+        self._let_go("the schema was migrated")
+        self._worker.id = 0  # not even the leave is written
+        self._worker.exit_code = SchemaMismatch.exit_code
+        self._worker.leaving = True
+
+    def _let_go(self, why: str) -> None:
+        """Nothing held is ours any more; what has gathered is not written."""
+        for held in list(self._worker.held.values()):
+            self._worker.drop(held)
+        self._worker.waiting.clear()
+        self._worker.outbox = Outbox()
+        self._worker.slots.kill_all(why)
+
     def _start_over(self) -> None:
         """Declared dead: nothing held is ours. End the slots, and come back as a new worker."""
         log.warning(
             "starting over as a new worker: %d runs are not ours any more", len(self._worker.held)
         )
-        for held in list(self._worker.held.values()):
-            self._worker.drop(held)
-        self._worker.waiting.clear()
-        self._worker.outbox = Outbox()
-        self._worker.slots.kill_all("its worker was declared dead")
+        self._let_go("its worker was declared dead")
         if self._worker.heart is not None:
             self._worker.heart.close()
             self._worker.heart = None

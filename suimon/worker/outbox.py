@@ -36,6 +36,7 @@ class Outbox:
     steps: list[Step] = field(default_factory=list)
     logs: list[LogText] = field(default_factory=list)
     interrupted: list[tuple[str, int | None]] = field(default_factory=list)
+    alone: int = rescue.ALONE_IN_SLOT
     released: list[tuple[str, int]] = field(default_factory=list)
     held_back: list[tuple[str, int, str]] = field(default_factory=list)
     lanes: set[str] = field(default_factory=set)
@@ -61,7 +62,7 @@ class Outbox:
         """The records as a batch."""
         return Batch(
             worker, worker_name, self.ended, self.again, self.steps, self.logs, self.interrupted,
-            rescue.ALONE_IN_SLOT, self.released, self.held_back, self.lanes, self.fanouts,
+            self.alone, self.released, self.held_back, self.lanes, self.fanouts,
             later=self.later, progress=[(*fence, *said) for fence, said in self.progress.items()],
         )  # fmt: skip
 
@@ -117,10 +118,11 @@ class Outbox:
         self._touch(None, None)
         self.released.append(fence)
 
-    def interrupt(self, held: Held) -> None:
+    def interrupt(self, held: Held, *, alone: int = rescue.ALONE_IN_SLOT) -> None:
         """Its slot died while it may have been at work."""
         self._touch(held.run.lane, held.run.fanout_id)
         self.interrupted.append(held.fence)
+        self.alone = max(self.alone, alone)
 
     def say_progress(self, held: Held, done: int, total: int) -> None:
         """How far a run says it is; only the last word counts."""

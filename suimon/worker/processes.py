@@ -77,6 +77,37 @@ def descendants(pid: int, *, spare: Collection[int] = ()) -> list[int]:
     return found
 
 
+def more_than(pid: int, limit: int) -> int:
+    """How many processes are below `pid`, counted no further than is needed to pass `limit`."""
+    count = 0
+    ahead = [pid]
+    while ahead and count <= limit:
+        below = children(ahead.pop())
+        count += len(below)
+        ahead += below
+    return count
+
+
+def kill_groups(pid: int) -> None:
+    """Kill `pid` and all below it, whole process groups at once.
+
+    A group that is being signalled cannot fork out of it: the kernel refuses a fork while SIGKILL
+    is pending. So this ends what forks faster than anybody can list. `pid` leads a session of its
+    own (a slot does), therefore no group met here holds anybody else.
+    """
+    below = descendants(pid)
+    groups = {pid}
+    for each in below:
+        with contextlib.suppress(OSError):
+            groups.add(os.getpgid(each))
+    for group in groups - {os.getpgrp()}:
+        with contextlib.suppress(OSError):
+            os.killpg(group, signal.SIGKILL)
+    for each in below:
+        kill(each)
+    kill(pid)
+
+
 def kill(pid: int) -> None:
     """SIGKILL, wherever it still makes sense."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -145,4 +176,7 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
+# A kernel without these files (CONFIG_PROC_CHILDREN) makes each look a walk over all processes.
 _HAS_CHILDREN_FILES = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists()
+#: Between two counts of what runs below a slot; rarer where a count costs more.
+COUNT_SECONDS = 0.1 if _HAS_CHILDREN_FILES else 1.0

@@ -24,7 +24,6 @@ import json
 import mmap
 import os
 import socket
-import struct
 import subprocess
 import sys
 import time
@@ -41,10 +40,12 @@ from suimon.worker.slot_pipes import SlotHandle
 
 # What a slot, and so everything its code starts, may know of the worker's environment.
 PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH")
-RESTARTS = 5
+RESTARTS = 20  # two runs that kill it each time are poisoned long before
 RESTART_WINDOW_SECONDS = 30.0
 STRAY_LOOKS = 100
 QUIET_LOOKS = 3
+# The guardian's program; a test kit names its own.
+GUARDIAN = "suimon.worker.guardian"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class Exited:
     """Slot `no` and everything below it is gone, and its folder is empty.
 
     `status` is the wait status, or None when nobody could see it; `reason` one of exited, killed,
-    worker_silent, guardian_died; `left` are processes that the kernel would not end.
+    worker_silent, guardian_died, or begins with "processes: " (too many); `left` are processes that
+    the kernel would not end.
     """
 
     no: int
@@ -121,6 +123,7 @@ class Guardian:
         silence_ms: int,
         pass_environment: Iterable[str] = (),
         spare: Collection[int] = (),
+        processes_per_slot: int = guardian_process.PROCESSES_PER_SLOT,
     ) -> None:
         """`folder` holds the slots' temporary files. `pass_environment` names what slots may see
         beside the usual few. `spare` are children of this process that have nothing to do with
@@ -129,6 +132,7 @@ class Guardian:
         self.folder = Path(folder)
         self.silence_ms = silence_ms
         self.spare = spare
+        self.processes_per_slot = processes_per_slot
         names = {*PASSED_ON, *pass_environment}
         self.environment = {n: os.environ[n] for n in sorted(names) if n in os.environ}
         self.environment.setdefault("PATH", os.defpath)
@@ -138,6 +142,9 @@ class Guardian:
         self._stamp_fd = os.memfd_create("suimon-stamp")
         os.ftruncate(self._stamp_fd, 8)
         self._stamp = mmap.mmap(self._stamp_fd, 8)
+        # one aligned store of eight bytes: struct.pack_into writes them one by one, and a reader
+        # in between would see a worker that has been silent since the machine started
+        self._stamp_cell = memoryview(self._stamp).cast("q")
         processes.become_subreaper()
         self._start()
 
@@ -157,7 +164,7 @@ class Guardian:
 
     def stamp(self) -> None:
         """Say "I am here". One store of eight bytes; call it as often as you like."""
-        struct.pack_into("=q", self._stamp, 0, clock.boottime_ns())
+        self._stamp_cell[0] = clock.boottime_ns()
 
     # ------------------------------------------------------------------ slots
 
@@ -229,6 +236,7 @@ class Guardian:
             handle.close()
         self.handles.clear()
         self._drop_requests()
+        self._stamp_cell.release()
         self._stamp.close()
         os.close(self._stamp_fd)
 
@@ -255,10 +263,10 @@ class Guardian:
         self.stamp()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(0)
-        command = [sys.executable, "-I", "-m", "suimon.worker.guardian"]
+        command = [sys.executable, "-I", "-m", GUARDIAN]
         command += ["--control", str(theirs.fileno()), "--stamp", str(self._stamp_fd)]
         command += ["--parent", str(os.getpid()), "--silence-ms", str(self.silence_ms)]
-        command += ["--folder", str(self.folder)]
+        command += ["--folder", str(self.folder), "--processes", str(self.processes_per_slot)]
         self._process = subprocess.Popen(
             command,
             env=self.environment,

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from suimon.core import clock
-from suimon.worker import wire
+from suimon.run import rescue
+from suimon.worker import guardian, wire
 from suimon.worker.held import AHEAD_RUNS, AHEAD_SECONDS, Held, Slot
 from suimon.worker.slots import Event, Exited, Guardian, GuardianDied, Silent, Started
 
@@ -49,6 +50,7 @@ class Slots:
             folder=options.folder,
             silence_ms=int(options.heartbeat_s * 2750),
             pass_environment=options.pass_environment,
+            processes_per_slot=options.processes_per_slot,
         )
         self.table: dict[int, Slot] = {}
         self.failed_starts = 0
@@ -118,12 +120,17 @@ class Slots:
         self._forget(slot)
         begun = slot.begun(self._worker.options.async_per_slot) if slot.ready else []
         rest = [held for held in slot.given if held not in begun]
+        if event.reason.startswith(guardian.TOO_MANY):
+            for held in begun:
+                held.failing = held.failing or event.reason
         if not slot.ready and slot.killed is None:
             self.failed_starts += 1
             log.error("slot %d ended before its code was loaded (%s)", slot.no, event.cause)
         elif slot.killed is None or not self._worker.leaving:
             log.warning("slot %d ended: %s (%s)", slot.no, slot.killed or event.reason, event.cause)
-        self._worker.slot_died(slot, begun, rest, event.cause)
+        # all slots die with a guardian: next time a suspect runs alone in the worker
+        alone = rescue.ALONE_IN_WORKER if event.reason == "guardian_died" else rescue.ALONE_IN_SLOT
+        self._worker.slot_died(slot, begun, rest, event.cause, alone=alone)
         if not self._worker.leaving and self.failed_starts < FAILED_STARTS:
             self.start(slot.no)
 

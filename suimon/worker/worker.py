@@ -31,6 +31,7 @@ from suimon.run.spawn import Holder
 from suimon.worker import intake, results, sender, slotwork
 from suimon.worker.beat import Heart
 from suimon.worker.drive import Driver
+from suimon.worker.guardian import PROCESSES_PER_SLOT, TOO_MANY
 from suimon.worker.held import Held, Slot
 from suimon.worker.idle import State
 from suimon.worker.joining import Joining
@@ -38,6 +39,7 @@ from suimon.worker.ledger import Ledger
 from suimon.worker.outbox import Outbox
 from suimon.worker.programs import Programs
 from suimon.worker.sender import Sender
+from suimon.worker.slots import GuardianLostError
 from suimon.worker.spawning import Spawner
 from suimon.worker.stops import Stops
 from suimon.worker.upkeep import Upkeep
@@ -63,6 +65,7 @@ class WorkerOptions:
     drain_timeout_s: float | None = None
     cancel_grace_s: float = 5.0
     memory_per_slot_mb: int | None = None
+    processes_per_slot: int = PROCESSES_PER_SLOT
     pass_environment: tuple[str, ...] = ()
     folder: str = ""
     name: str = ""
@@ -115,6 +118,9 @@ class Worker:
         try:
             while not self._over():
                 self._turn()
+        except GuardianLostError as error:
+            log.error("this worker leaves: %s", error)
+            self.exit_code = 1
         finally:
             self._close()
         return self.exit_code
@@ -153,7 +159,7 @@ class Worker:
         self.stops.drain_step(now)
         if self.sender.idle.due(now):
             log.debug("looking, since another worker was named")
-        if not self.leaving:
+        if not self.leaving and (self.heart is None or self.heart.may_claim):
             self.slots.assign(self.waiting)
         self.sender.probe(now)
         self.sender.flush(now)
@@ -283,7 +289,9 @@ class Worker:
 
     # ------------------------------------------------------------------ slots tell
 
-    def slot_died(self, slot: Slot, begun: list[Held], rest: list[Held], cause: str) -> None:
+    def slot_died(
+        self, slot: Slot, begun: list[Held], rest: list[Held], cause: str, *, alone: int
+    ) -> None:
         """Sort the runs of a dead slot: timed out, cancelled, too large, interrupted, not begun."""
         marked = any(h.failing for h in begun)
         for held in begun:
@@ -303,8 +311,9 @@ class Worker:
             elif held.failing == "deadline":
                 self.results.failed_try(held, 0, deadline_passed())
             elif held.failing is not None:
+                kind = "ProcessLimit" if held.failing.startswith(TOO_MANY) else "MemoryLimit"
                 self.results.failed_try(
-                    held, 0, {"type": "MemoryLimit", "message": held.failing, "kind": "error"}
+                    held, 0, {"type": kind, "message": held.failing, "kind": "error"}
                 )
             elif marked:
                 self._back(held)  # an innocent neighbour of an async task that was ended
@@ -312,7 +321,7 @@ class Worker:
                 log.warning(
                     "run %s was at work in slot %d when it ended (%s)", held.run.id, slot.no, cause
                 )
-                self.outbox.interrupt(held)
+                self.outbox.interrupt(held, alone=alone)
         for held in reversed(rest):
             held.slot = None
             if not held.gone:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.lab import SPAWN_GRAPH, Lab, Parent
@@ -357,6 +358,8 @@ Lives.TestCase.settings = settings(
 )
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_random_lives_keep_promises_one_to_four(db_url: str) -> None:
     """300 lives of 40 steps end without a broken promise."""
     DATABASE["url"] = db_url

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.lab import SPAWN_GRAPH, Lab, Parent
 
+from suimon.db.connect import Connection
 from suimon.duties import sweep
 from suimon.errors import Conflict, DuplicateKeys, RunNotFound
 from suimon.run import cancel, retry, spawn, step
@@ -160,6 +161,72 @@ def test_a_retry_two_levels_down_merges_both_again(lab: Lab, worker: int, by: st
     assert lab.wrong_tallies() == []
     assert lab.fanout(root)["settles"] == lab.fanout(inner[0])["settles"] == 2
     assert lab.fanout(inner[1])["settles"] == 1
+
+
+@pytest.mark.slow
+def test_ten_thousand_at_once_do_not_merge_before_all_are_open(
+    lab: Lab, worker: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two levels down, with a worker that ends each batch before the next one is re-opened: both
+    merges wait for the last child, run once more, and count right.
+    """
+    count = 10_000
+    root = lab.fan_out(worker, "parents", 1, to="parents")
+    inner = lab.fan_out(worker, "parents", count, row=lab.claim(worker)[0])
+    while rows := lab.claim(worker, 1000):
+        lab.end(worker, rows, "failed")
+        if lab.status(inner.id) != "waiting":
+            break
+    _end_parent(lab, worker, inner, status="failed")
+    _end_parent(lab, worker, root, status="failed")
+    plan = retry.plan(lab.conn, [root.id], failed_children=True)
+    assert plan.children == count
+    assert [p.id for p in plan.parents] == [inner.id, root.id]
+    above = {inner.id: inner, root.id: root}
+    ended = 0
+
+    def reopen_and_end(conn: Connection, ids: list[str], lanes: set[str]) -> int:
+        nonlocal ended
+        done = reopen(conn, ids, lanes)
+        leaves = []
+        for row in lab.claim(worker, 1000):
+            if row.id in above:
+                holder = spawn.Holder(row.id, row.claim_no, worker)
+                assert spawn.park(lab.conn, holder, [above[row.id].fanout.id], grace_s=10)[0]
+            else:
+                leaves.append(row)
+        lab.end(worker, leaves)
+        ended += len(leaves)
+        assert {lab.fanout(one)["state"] for one in above.values()} == {"open"}, ended
+        assert lab.tally(inner) == (ended, count - ended - _open(lab, inner), 0, 0)
+        return done
+
+    reopen = retry._reopen
+    monkeypatch.setattr(retry, "_reopen", reopen_and_end)
+    assert retry.apply(lab.conn, plan, actor="test") == count
+    assert ended > count // 2, "most ended while others were still shut"
+    while lab.tally(inner)[0] < count:
+        rows = [row for row in lab.claim(worker, 1000) if row.id not in above]
+        assert rows
+        lab.end(worker, rows)
+    assert lab.tally(inner) == lab.recount(inner) == (count, 0, 0, 0)
+    assert lab.status(root.id) == "waiting"
+    _end_parent(lab, worker, inner)
+    _end_parent(lab, worker, root)
+    assert set(lab.statuses()) == {"succeeded"}
+    assert lab.wrong_tallies() == []
+    assert lab.fanout(inner)["settles"] == lab.fanout(root)["settles"] == 2
+
+
+def _open(lab: Lab, parent: Parent) -> int:
+    """Its children that have not ended."""
+    return int(
+        lab.one(
+            "select count(*) from suimon.runs where fanout_id = %s"
+            " and status in ('queued', 'running')",
+            parent.fanout.id,
+        )
+    )
 
 
 def test_a_spawner_that_stopped_half_way_creates_only_what_is_missing(

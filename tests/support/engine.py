@@ -119,6 +119,7 @@ class Engine:
         self._count += 1
         name = options.pop("name", f"w{self._count}")
         folder = options.pop("folder", None) or str(self.folder / f"{name}-{self._count}")
+        command = [sys.executable, str(options.pop("main", MAIN)), folder]
         given: dict[str, Any] = {
             "url": self.url,
             "listen_url": self.url,
@@ -129,7 +130,6 @@ class Engine:
             "sweep_s": 0.5,
             **options,
         }
-        command = [sys.executable, str(MAIN), folder]
         log = self.folder / f"{name}-{self._count}.log"
         worker = WorkerProcess(name, command, log, stdin=json.dumps(given) + "\n")
         self.workers.append(worker)

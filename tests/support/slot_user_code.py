@@ -48,8 +48,8 @@ def misbehave(how):
 
 @task
 def napping(mark):
-    open(mark, "w").close()
     try:
+        open(mark, "w").close()
         while True: time.sleep(0.01)
     except Cancelled:
         open(mark + ".caught", "w").close()
