@@ -15,6 +15,7 @@ docs/testing.md. Nothing of the engine imports this module.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,7 @@ class _Host:
         return self.ask(body)
 
 
-def engine(path: str, **options: Any) -> Engine:
+def engine(path: str | os.PathLike[str], **options: Any) -> Engine:
     """An engine on the code below PATH, for a `with` block; options as `Engine` has them."""
     from suimon.testing_engine import Engine
 

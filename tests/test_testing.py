@@ -172,6 +172,7 @@ def test_an_approval_expires_and_a_run_is_cancelled(shared: Engine) -> None:
     assert shared.wait(other).status == "cancelled"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["after_claim", "after_chunk", "before_finish", "after_task"])
 def test_crash_points_lose_nothing(shared: Engine, project: Path, at: str) -> None:
     """The worker (or slot) is really killed there, another goes on, each effect is there once or
@@ -195,6 +196,7 @@ def test_an_unknown_crash_point_is_told(shared: Engine) -> None:
         shared.crash("after_claim", key="1")
 
 
+@pytest.mark.slow
 def test_the_fixture_gives_an_engine(
     suimon_engine: Callable[..., Engine], project: Path
 ) -> None:  # fmt: skip

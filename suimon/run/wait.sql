@@ -7,14 +7,15 @@ select r.root_id::text, r.cancel_requested from suimon.runs r
 where r.id = %(run)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
 for no key update;
 
--- The wait begins once; whoever claims the run again finds when it began.
+-- The wait begins once; whoever claims the run again finds when it began. in_s is null without an instant: greatest()
+-- alone would make a 0 of it, and the run would be woken for nothing, again and again.
 -- name: open_step
 insert into suimon.steps as s (run_id, vertex, status, attempt, claim_no, due_at)
 values (%(run)s, %(vertex)s, 'open', 1, %(claim_no)s,
         coalesce(%(until)s::timestamptz, clock_timestamp() + make_interval(secs => %(after_s)s)))
 on conflict (run_id, vertex) do update set vertex = excluded.vertex
 returning s.due_at is not null and s.due_at <= clock_timestamp() as due,
-          greatest(extract(epoch from s.due_at - clock_timestamp()), 0)::float8 as in_s;
+          case when s.due_at is not null then greatest(extract(epoch from s.due_at - clock_timestamp()), 0) end::float8 as in_s;
 
 -- name: signal_of
 select coalesce(s.data::text, p.body) as data from suimon.signals s
@@ -79,7 +80,7 @@ values (%(run)s, %(vertex)s, %(pipeline)s, %(title)s, %(role)s, %(show)s::jsonb,
         case when not %(required)s then clock_timestamp() end)
 on conflict (run_id, vertex) do update set vertex = excluded.vertex
 returning a.decision, a.decided_by, a.decided_at, a.comment,
-          greatest(extract(epoch from a.expires_at - clock_timestamp()), 0)::float8 as in_s;
+          case when a.expires_at is not null then greatest(extract(epoch from a.expires_at - clock_timestamp()), 0) end::float8 as in_s;
 
 -- Expired and nobody decided: that is a decision too, made once.
 -- name: expire

@@ -63,7 +63,8 @@ SABOTAGES = (
     ),
     Sabotage(
         "no release on drain", "suimon/worker/stops.py",
-        "                slot.handle.send(wire.GIVE_BACK)\n", "                pass\n",
+        "                self._worker.outbox.release(held.fence)\n",
+        "                self._worker.outbox.interrupt(held)\n",
         "tests/acceptance/test_drain.py",
     ),
     Sabotage(
