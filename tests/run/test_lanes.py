@@ -91,6 +91,18 @@ def test_who_waits_for_its_next_try_keeps_its_place(lab: Lab, worker: int) -> No
     assert [r.id for r in lab.end(other, row, want=5).claimed] == [second]
 
 
+@pytest.mark.parametrize("name", ["one", "three"])
+def test_who_waits_is_counted_whenever_somebody_admits(lab: Lab, worker: int, name: str) -> None:
+    """All places are held by runs in back-off: an admission lets nobody in."""
+    runs = _many(lab, name, 6)
+    held = lab.claim(worker, 10)
+    for row in held:
+        lab.again(worker, row, delay_s=3600.0)
+    lane.admit(lab.conn, [f"pipeline:{name}"])
+    assert lab.claim(worker, 10) == []
+    assert lab.statuses() == {"waiting": len(held), "queued": len(runs) - len(held)}
+
+
 @pytest.mark.parametrize("how", ["cancel", "poison", "fail"])
 def test_every_way_out_of_a_lane_lets_the_next_one_in(lab: Lab, worker: int, how: str) -> None:
     """By hand, by a dead worker once too often, by its own failure."""
