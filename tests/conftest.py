@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
+import signal
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any
@@ -36,6 +37,14 @@ def _server_url() -> str:
 def pytest_configure_node(node: Any) -> None:
     """xdist: one server for all workers, owned by the process that outlives them."""
     node.workerinput["suimon_server_url"] = _server_url()
+
+
+def pytest_configure() -> None:
+    """A shell that starts us in the background has SIGINT ignored, and every child inherits that:
+    commands whose Ctrl-C is tested would never hear it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure() -> None:
