@@ -109,7 +109,7 @@ def test_02_without_the_proof_some_do(
     busy = "select not bool_or(idle) from suimon.workers where not dead"
 
     def missed() -> bool:
-        """Submitted while the worker is at work, committed when it has just said that it is idle."""
+        """Submitted while the worker is at work, committed when it has just said "idle"."""
         engine.submit("q", {})
         engine.until(lambda: engine.one(busy), "at work")
         return _latency(engine, until_idle) >= LATE_SECONDS
