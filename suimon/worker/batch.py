@@ -78,7 +78,6 @@ class Outcome:
     settled: Settled = field(default_factory=Settled)
     pools: set[str] = field(default_factory=set)
     took: float = 0.0
-    claim_took: float = 0.0
 
 
 #: What reads one statement's cursor into the outcome, and the cursor.

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from suimon.db.connect import Connection, transaction
-from suimon.run import claim, deploy, finish, lane, rescue, spawn, step, submit
+from suimon.run import claim, deploy, finish, lane, rescue, spawn, step, submit, wait
 from suimon.run.claim import Claimed
 from suimon.run.finish import Again, Ended, Settled
 from suimon.run.spawn import Child, Fanout, Holder, Policy
@@ -234,7 +234,8 @@ class Lab:
         batches.execute(self.conn, made)
 
     def park(self, parent: Parent, grace_s: float = 10.0) -> bool:
-        return spawn.park(self.conn, parent.holder, [parent.fanout.id], grace_s=grace_s)[0]
+        on = wait.On(fanout=parent.fanout.id)
+        return wait.park(self.conn, parent.holder, [on], grace_s=grace_s)[0]
 
     def fan_out(
         self, worker: int, pipeline: str, n: int, *, policy: Policy | None = None, **more: Any
