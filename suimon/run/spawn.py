@@ -1,4 +1,4 @@
-"""A fan-out: opening it, storing its children chunk by chunk, sealing it, parking its parent.
+"""A fan-out: opening it, storing its children chunk by chunk, sealing it.
 
 The list is read as a stream in the slot; each chunk becomes child runs in a transaction of its own
 that begins by locking the parent under its fence. Child i has the id base + i, so the primary key
@@ -260,34 +260,6 @@ def seal(
             row = conn.execute(SQL.seal, {"fanout": fanout.id, "n": n}).fetchone()
             follows = finish.settled(finish.send_settle(conn, [fanout.id]))
             return (None if row is None else row[0]), follows
-
-    return retrying(act)
-
-
-def park(
-    conn: Connection, holder: Holder, fanouts: Sequence[int], *, grace_s: float
-) -> tuple[bool, float | None]:
-    """running → waiting until the fan-outs settle. Returns (parked, seconds to its timer or None).
-
-    Not parked means that they have settled meanwhile: go on with the merge. Raises LostRunError.
-    """
-
-    def act() -> tuple[bool, float | None]:
-        with transaction(conn):
-            for fanout in sorted(fanouts):
-                conn.execute(SQL.lock, {"fanout": fanout})
-            fence(conn, holder)
-            row = conn.execute(
-                SQL.park,
-                {
-                    "parent": holder.run_id,
-                    "worker": holder.worker,
-                    "claim_no": holder.claim_no,
-                    "fanouts": sorted(fanouts),
-                    "grace_s": grace_s,
-                },
-            ).fetchone()
-            return row is not None, (grace_s if row is not None and row[1] is not None else None)
 
     return retrying(act)
 

@@ -13,7 +13,7 @@ from support.sessions import Sessions
 from suimon.db.connect import Connection, connect
 from suimon.db.statements import Statements
 from suimon.duties import sweep
-from suimon.run import cancel, merge, spawn
+from suimon.run import cancel, merge, wait
 from suimon.run.claim import Claimed
 from suimon.worker import batch as batches
 
@@ -40,9 +40,9 @@ def test_03_the_last_child_ends_while_the_parent_parks(
     """Settle is a statement of its own after the fan-out's lock: the parked parent is woken."""
     parent, child = _last_child(lab, worker)
     parker, finisher = sessions("parker", "finisher")
-    parker.hold(after=spawn.SQL.park)
+    parker.hold(after=wait.SQL.park)
     parked = parker.start(
-        lambda conn: spawn.park(conn, parent.holder, [parent.fanout.id], grace_s=10)
+        lambda conn: wait.park(conn, parent.holder, [wait.On(fanout=parent.fanout.id)], grace_s=10)
     )
     parker.until_held()
     ends = lab.batch(worker, [lab.ended(child)])
@@ -61,9 +61,9 @@ def test_03_without_the_fix_the_parent_waits_for_ever(
     """Settled in the finishing statement, whose snapshot still has the parent running."""
     parent, child = _last_child(lab, worker)
     parker, finisher = sessions("parker", "finisher")
-    parker.hold(after=spawn.SQL.park)
+    parker.hold(after=wait.SQL.park)
     parked = parker.start(
-        lambda conn: spawn.park(conn, parent.holder, [parent.fanout.id], grace_s=10)
+        lambda conn: wait.park(conn, parent.holder, [wait.On(fanout=parent.fanout.id)], grace_s=10)
     )
     parker.until_held()
     job = finisher.start(
@@ -87,7 +87,9 @@ def test_03_the_last_child_ends_first_and_the_parent_does_not_park(
     with finisher.transaction():
         batches.execute(finisher.conn, ends)
         parked = parker.start(
-            lambda conn: spawn.park(conn, parent.holder, [parent.fanout.id], grace_s=10)
+            lambda conn: wait.park(
+                conn, parent.holder, [wait.On(fanout=parent.fanout.id)], grace_s=10
+            )
         )
         parker.until_blocked()
     assert parked.done_in() == (False, None)

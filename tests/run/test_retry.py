@@ -8,7 +8,7 @@ from support.lab import SPAWN_GRAPH, Lab, Parent
 from suimon.db.connect import Connection
 from suimon.duties import sweep
 from suimon.errors import Conflict, DuplicateKeys, RunNotFound
-from suimon.run import cancel, retry, spawn, step
+from suimon.run import cancel, retry, spawn, step, wait
 from suimon.run.claim import Claimed
 from suimon.run.finish import Ended
 from suimon.run.merge import finish_parent
@@ -192,7 +192,9 @@ def test_ten_thousand_at_once_do_not_merge_before_all_are_open(
         for row in lab.claim(worker, 1000):
             if row.id in above:
                 holder = spawn.Holder(row.id, row.claim_no, worker)
-                assert spawn.park(lab.conn, holder, [above[row.id].fanout.id], grace_s=10)[0]
+                assert wait.park(
+                    lab.conn, holder, [wait.On(fanout=above[row.id].fanout.id)], grace_s=10
+                )[0]
             else:
                 leaves.append(row)
         lab.end(worker, leaves)

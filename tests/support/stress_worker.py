@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from suimon.db.connect import Connection
-from suimon.run import cancel, claim, merge, rescue, spawn, step
+from suimon.run import cancel, claim, merge, rescue, spawn, step, wait
 from suimon.run.claim import Claimed, Floors
 from suimon.run.finish import Again, Ended
 from suimon.run.spawn import LostRunError, Policy
@@ -179,7 +179,9 @@ class Life:
         done = step.Step(row.id, row.claim_no, "kids", "succeeded", 1, "{}", "")
         self.out.steps.append(done)
         self._batch(0)
-        if not spawn.park(self.conn, parent.holder, [parent.fanout.id], grace_s=0.2)[0]:
+        if not wait.park(self.conn, parent.holder, [wait.On(fanout=parent.fanout.id)], grace_s=0.2)[
+            0
+        ]:
             self._merge(row, spawn.of_parents(self.conn, [row.id])[0])
         return True
 
@@ -219,7 +221,7 @@ class Life:
     def _merge(self, row: Claimed, fanout: spawn.FanoutState) -> None:
         if not merge.is_over(fanout, 0.2):
             holder = spawn.Holder(row.id, row.claim_no, self.id)
-            if spawn.park(self.conn, holder, [fanout.id], grace_s=0.2)[0]:
+            if wait.park(self.conn, holder, [wait.On(fanout=fanout.id)], grace_s=0.2)[0]:
                 return
         status = "succeeded" if fanout.verdict == "succeeded" else "failed"
         output, error = ("1", "") if status == "succeeded" else ("", '{"message": "merge"}')
