@@ -1,12 +1,7 @@
-"""What a task gets from the engine: `ctx`, and the two inputs that are too large to be values.
+"""What a task gets from the engine: `ctx`, for its log, progress, events, checkpoints and files.
 
-    Context      a parameter named `ctx`: log, progress, idempotency key, whether to stop
-    MergeResult  what a merge hands on: counts, the first failures, and all children as streams
-    Rows         a file's rows as a stream
-
-The streams can be iterated again and again, in `for` and in `async for`; they fetch page after page
-and never hold more than one. In tests of your own, call a task as the plain function it is, with
-`Context.plain()` and `MergeResult.of(...)`.
+In tests of your own, call a task as the plain function it is, with `Context.plain()` and
+`MergeResult.of(...)` (merges and files are in `suimon/merge_result.py`).
 """
 
 from __future__ import annotations
@@ -14,22 +9,34 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
 
 import orjson
 
 from suimon.artifact import Artifact
 from suimon.core import jsonsafe
 from suimon.core.durations import seconds
+from suimon.core.events import Told
+from suimon.core.suggest import did_you_mean
+from suimon.errors import SecretNotGranted
+from suimon.merge_result import Child, ChildError, Counts, MergeResult, Row, Rows, Which
 
-PAGE_ROWS = 500
-FIRST_FAILURES = 20
+__all__ = [
+    "Child",
+    "ChildError",
+    "Context",
+    "Counts",
+    "Host",
+    "Later",
+    "Log",
+    "MergeResult",
+    "Row",
+    "Rows",
+    "Which",
+]
+
 LONGEST_DELAY_SECONDS = 366 * 86_400
-
-Which = Literal["succeeded", "failed"]
-Row = Sequence[Any]
 
 
 class Later(Exception):  # noqa: N818  (it is no error)
@@ -57,6 +64,10 @@ class Host(Protocol):
     def log(self, text: str) -> None: ...
 
     def progress(self, done: int, total: int) -> None: ...
+
+    def emit(self, kind: str, payload: Any, key: str | None) -> None: ...
+
+    def secret(self, name: str) -> str: ...
 
     @property
     def is_async(self) -> bool: ...
@@ -147,6 +158,23 @@ class Context:
         """Say how far it is. Call it as often as you like; it is passed on twice a second."""
         self._host.progress(int(done), int(total))
 
+    def emit(self, type: str, payload: Any = None, key: str | None = None) -> None:  # noqa: A002
+        """Tell every pipeline that listens (`on=Event("order.*")`), when this step has ended well.
+
+        Of a try that fails nothing is told. A key of one type is told once; without one the event
+        is known by run, vertex and its number, so a repeated try tells it once too. At most 1,000
+        events and 1 MiB a step.
+        """
+        self._host.emit(type, payload, key)
+
+    def secret(self, name: str) -> str:
+        """The value of a secret that `@task(secrets=[name])` grants, as it was when the try began.
+
+        It is taken out of what this run logs, raises and returns. Do not put it into a file, or
+        into what other systems log.
+        """
+        return self._host.secret(name)
+
     def checkpoint(self, name: str, function: Callable[[], Any]) -> Any:
         """Do a part of a long task once: a later try of this vertex gets what it returned before.
 
@@ -190,6 +218,7 @@ class _PlainHost:
 
     def __init__(self) -> None:
         self._checkpoints: dict[str, Any] = {}
+        self._told = Told("plain")
 
     def ask(self, body: dict[str, Any]) -> Any:
         if body["op"] == "checkpoint_put":
@@ -206,194 +235,19 @@ class _PlainHost:
     def progress(self, done: int, total: int) -> None:
         pass
 
+    def emit(self, kind: str, payload: Any, key: str | None) -> None:
+        self._told.add(kind, payload, key)
 
-# --------------------------------------------------------------------------- merge results
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How the children ended. Also a mapping: `{**outcome.counts}`."""
-
-    total: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    timed_out: int = 0
-    cancelled: int = 0
-
-    def keys(self) -> tuple[str, ...]:
-        return ("total", "succeeded", "failed", "timed_out", "cancelled")
-
-    def __getitem__(self, name: str) -> int:
-        if name not in self.keys():
-            raise KeyError(name)
-        number: int = getattr(self, name)
-        return number
-
-    @classmethod
-    def of(cls, given: dict[str, int]) -> Counts:
-        """From JSON; names that this version does not know are left out."""
-        return cls(**{name: given.get(name, 0) for name in cls().keys()})  # noqa: SIM118
+    def secret(self, name: str) -> str:
+        raise not_granted(name, ())
 
 
-@dataclass(frozen=True, slots=True)
-class ChildError:
-    """Why a child did not succeed."""
-
-    type: str
-    message: str
-    step: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """One child of a fan-out: what came out of which item."""
-
-    position: int
-    key: str | None
-    state: str
-    value: Any
-    error: ChildError | None
-    run_id: str
-
-    @classmethod
-    def of_row(cls, row: Row) -> Child:
-        """From (position, key, state, value, error, run_id)."""
-        position, key, state, value, error, run_id = row
-        return cls(position, key, state, value, _child_error(error), run_id)
-
-    def to_json(self) -> dict[str, Any]:
-        error = self.error
-        return {
-            "position": self.position,
-            "key": self.key,
-            "state": self.state,
-            "error": None
-            if error is None
-            else {"type": error.type, "message": error.message, "step": error.step},
-            "run_id": self.run_id,
-        }
-
-
-class Pages(Protocol):
-    """At most `PAGE_ROWS` rows after a position (-1: from the first), by waiting or awaiting."""
-
-    def fetch(self, which: Which, after: int) -> list[Row]: ...
-
-    def fetch_async(self, which: Which, after: int) -> Awaitable[list[Row]]: ...
-
-
-class Children:
-    """The children of one kind in item order; each iteration reads anew, a page at a time."""
-
-    __slots__ = ("_count", "_pages", "_which")
-
-    def __init__(self, pages: Pages, which: Which, count: int) -> None:
-        self._pages = pages
-        self._which: Which = which
-        self._count = count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Child]:
-        after = -1
-        while page := self._pages.fetch(self._which, after):
-            for row in page:
-                yield Child.of_row(row)
-            after = self._advance(after, page)
-
-    async def __aiter__(self) -> AsyncIterator[Child]:
-        after = -1
-        while page := await self._pages.fetch_async(self._which, after):
-            for row in page:
-                yield Child.of_row(row)
-            after = self._advance(after, page)
-
-    @staticmethod
-    def _advance(after: int, page: list[Row]) -> int:
-        last = int(page[-1][0])
-        if last <= after:
-            msg = f"the page after position {after} ends at {last}"
-            raise RuntimeError(msg)
-        return last
-
-
-class MergeResult:
-    """What a fan-out came to. `failed` holds all that did not succeed, in whatever way."""
-
-    __slots__ = ("counts", "failed", "first_failures", "succeeded")
-
-    def __init__(self, counts: Counts, first_failures: Sequence[Child], pages: Pages) -> None:
-        self.counts = counts
-        self.first_failures = tuple(first_failures[:FIRST_FAILURES])
-        self.succeeded = Children(pages, "succeeded", counts.succeeded)
-        self.failed = Children(pages, "failed", counts.total - counts.succeeded)
-
-    @classmethod
-    def of(cls, children: Iterable[Child]) -> MergeResult:
-        """From a list held in memory, for tests of tasks that take a merge."""
-        listed = sorted(children, key=lambda child: child.position)
-        states = [child.state for child in listed]
-        counts = {name: states.count(name) for name in Counts().keys()}  # noqa: SIM118
-        bad = [child for child in listed if child.state != "succeeded"]
-        return cls(Counts.of({**counts, "total": len(listed)}), bad, _ListedPages(listed))
-
-    def to_json(self) -> dict[str, Any]:
-        """What is stored when a task returns it: counts and first failures, not the streams."""
-        return {
-            "counts": dict(self.counts),
-            "first_failures": [child.to_json() for child in self.first_failures],
-        }
-
-    def model_dump(self, **_: object) -> dict[str, Any]:
-        """The same; the name under which JSON encoders look for it."""
-        return self.to_json()
-
-    def __repr__(self) -> str:
-        return f"MergeResult({self.counts.succeeded} of {self.counts.total} succeeded)"
-
-
-class _ListedPages:
-    def __init__(self, listed: list[Child]) -> None:
-        self._listed = listed
-
-    def fetch(self, which: Which, after: int) -> list[Row]:
-        wanted = [
-            (c.position, c.key, c.state, c.value, c.error, c.run_id)
-            for c in self._listed
-            if c.position > after and (c.state == "succeeded") == (which == "succeeded")
-        ]
-        return wanted[:PAGE_ROWS]  # type: ignore[return-value]
-
-    async def fetch_async(self, which: Which, after: int) -> list[Row]:
-        return self.fetch(which, after)
-
-
-class Rows:
-    """The rows of a file that a READ names, read anew by each iteration, a row at a time."""
-
-    __slots__ = ("_open", "path")
-
-    def __init__(self, path: str, opener: Callable[[], Iterator[Any]]) -> None:
-        self.path = path
-        self._open = opener
-
-    def __iter__(self) -> Iterator[Any]:
-        return self._open()
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        for row in self._open():
-            yield row
-
-    def __repr__(self) -> str:
-        return f"Rows({self.path!r})"
-
-
-def _child_error(given: Any) -> ChildError | None:
-    if given is None or isinstance(given, ChildError):
-        return given
-    return ChildError(
-        type=str(given.get("type", "")),
-        message=str(given.get("message", "")),
-        step=given.get("step"),
+def not_granted(name: str, granted: Collection[str]) -> SecretNotGranted:
+    """What `ctx.secret` raises for a name that the task's decorator does not hold."""
+    near = did_you_mean(name, granted)
+    hint = f"{near} " if near else ""
+    return SecretNotGranted(
+        f'this task was not granted the secret "{name}"',
+        detail=f"It was granted {', '.join(sorted(granted)) or 'none'}.",
+        hint=f'{hint}Grant it at its function: @task(secrets=["{name}"])',
     )

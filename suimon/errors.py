@@ -15,7 +15,8 @@ texts may change.
     │   ├── RunNotFound         SUI-3002
     │   ├── InputRefused        SUI-3003   names the path of the field
     │   ├── Conflict            SUI-3004   the state has changed, or the thing exists already
-    │   └── QueueFull           SUI-3005   nothing was stored; ask again later
+    │   ├── QueueFull           SUI-3005   nothing was stored; ask again later
+    │   └── NotThere            SUI-3006   a trigger, a pool or another thing that nobody knows
     ├── DataRefused                        a value or a file that cannot be carried unharmed
     │   ├── InvalidJson         SUI-4001   NaN, NUL, lone surrogate, ... with its JSON path
     │   ├── PayloadTooLarge     SUI-4002
@@ -25,6 +26,11 @@ texts may change.
     │   ├── ItemsChanged        SUI-5001   a re-read list differs from the frozen manifest
     │   ├── DuplicateKeys       SUI-5002
     │   └── MergeFailed         SUI-5003   more children failed than the merge tolerates
+    ├── SecretError                        a secret that cannot be had; no message holds a value
+    │   ├── SecretMissing       SUI-8001   nothing of that name is stored, set or readable
+    │   ├── SecretKeyMissing    SUI-8002   it is stored, and this process has no key
+    │   ├── SecretKeyWrong      SUI-8003   not the key, or not what was stored under this name
+    │   └── SecretNotGranted    SUI-8004   a task asked for what it was not granted
     ├── Fatal                   SUI-6001   raised by tasks: end this run, do not retry
     └── Cancelled               SUI-6002   raised inside a task whose run is being cancelled
 """
@@ -256,6 +262,13 @@ class QueueFull(RequestRefused):
     exit_code = EXIT_LIMITED
 
 
+class NotThere(RequestRefused):
+    """A trigger, a pool or another thing by a name that nothing has."""
+
+    code = "SUI-3006"
+    exit_code = EXIT_NOT_FOUND
+
+
 # --------------------------------------------------------------------------- data
 
 
@@ -381,6 +394,43 @@ class MergeFailed(FanoutError):
     """More children ended badly than the merge tolerates."""
 
     code = "SUI-5003"
+
+
+# --------------------------------------------------------------------------- secrets
+
+
+class SecretError(SuimonError):
+    """A secret that cannot be had. Messages name it and never hold a value."""
+
+    code = "SUI-8000"
+
+
+class SecretMissing(SecretError):
+    """Nothing of this name is stored, or set in the environment, or can be read."""
+
+    code = "SUI-8001"
+    exit_code = EXIT_NOT_FOUND
+
+
+class SecretKeyMissing(SecretError):
+    """The secret is stored, and this process has no key to read it."""
+
+    code = "SUI-8002"
+    exit_code = EXIT_FORBIDDEN
+
+
+class SecretKeyWrong(SecretError):
+    """The key is not the database's, or what is stored was not stored under this name."""
+
+    code = "SUI-8003"
+    exit_code = EXIT_FORBIDDEN
+
+
+class SecretNotGranted(SecretError):
+    """A task asked for a secret that its `@task(secrets=[...])` does not name."""
+
+    code = "SUI-8004"
+    exit_code = EXIT_FORBIDDEN
 
 
 # --------------------------------------------------------------------------- raised in tasks

@@ -194,6 +194,8 @@ def _same(value: Any, default: Any) -> bool:
 def _config_value(name: str, value: Any) -> Any:
     if name == "tolerateChildFailures":
         return sorted({state.upper() for state in value})
+    if name == "secrets":
+        return sorted(value)
     if name == "failureTolerance":
         return {
             key: int(inner) if isinstance(inner, float) and inner.is_integer() else inner

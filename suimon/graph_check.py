@@ -22,7 +22,7 @@ from suimon.read import options as reading
 
 _PIPELINE_KEYS = ("suimon", "pipeline", *fields.PIPELINE_FIELDS, "triggers", "vertices", "output")
 _VERTEX_KEYS = ("type", "after", "inputs", "when", "unless", "runIf", "config")
-_FOR_TARGET_PIPELINE = ("retries", "backoff", "timeout")
+_FOR_TARGET_PIPELINE = ("retries", "backoff", "timeout", "secrets")
 
 
 class Notes:

@@ -13,12 +13,14 @@ from datetime import datetime
 from typing import Any, Final
 
 from suimon.core import backoff, durations
+from suimon.core.secret_names import grants
 from suimon.core.shape import APPROVAL, MERGE, READ, RUN_IF, SPAWNER, START, TASK, WAIT
 from suimon.core.tolerance import TOLERABLE
 from suimon.read import options as reading
 
 FORMAT: Final = 1
 UNLIMITED: Final = "unlimited"
+NEVER: Final = "never"
 
 ID: Final = re.compile(r"[a-z][a-z0-9_]{0,99}", re.ASCII)
 PIPELINE_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}", re.ASCII)
@@ -27,6 +29,7 @@ TASK_NAME: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 RESERVED_IDS: Final = frozenset({"input", "run"})
 
 MAX_VERTICES: Final = 1_000
+MAX_PAUSE_AFTER: Final = 100
 MAX_DEPTH: Final = 64
 MAX_TEXT_BYTES: Final = 1024 * 1024
 
@@ -56,6 +59,13 @@ def limit(value: Any) -> str | None:
     if value == UNLIMITED or (type(value) is int and 1 <= value <= _MAX_COUNT):
         return None
     return f'must be a whole number from 1, or "unlimited", not {value!r}'
+
+
+def failures(value: Any) -> str | None:
+    """`pauseAfter`: bad ends in a row after which the triggers stop."""
+    if value == NEVER or (type(value) is int and 1 <= value <= MAX_PAUSE_AFTER):
+        return None
+    return f'must be a whole number from 1 to {MAX_PAUSE_AFTER}, or "never", not {value!r}'
 
 
 def lanes(value: Any) -> str | None:
@@ -180,8 +190,9 @@ PIPELINE_FIELDS: Final[Mapping[str, Rule]] = {
     "pool": pipeline_name,
     "concurrency": lanes,
     "priority": whole(0, 3),
-    "maxQueued": whole(1, _MAX_COUNT),
+    "maxQueued": limit,
     "maxInterruptions": whole(0, 1_000),
+    "pauseAfter": failures,
     "onFailure": one_of("hold"),
     "deadline": duration,
     "keep": keep,
@@ -194,6 +205,7 @@ _TRIES: Final[Mapping[str, Rule]] = {
     "deadline": duration,
     "pool": pipeline_name,
     "maxInterruptions": whole(0, 1_000),
+    "secrets": grants,
 }
 
 CONFIG_FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
@@ -251,6 +263,7 @@ PIPELINE_DEFAULTS: Final[Mapping[str, Any]] = {
     "priority": 2,
     "maxQueued": 1_000,
     "maxInterruptions": 3,
+    "pauseAfter": 5,
     "triggers": [],
 }
 
@@ -268,5 +281,4 @@ CONFIG_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 NOT_YET: Final[Mapping[str, str]] = {
     "destination": "destinations are not in this version",
     "destinations": "destinations are not in this version",
-    "secrets": "secrets are not in this version",
 }

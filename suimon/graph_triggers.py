@@ -11,18 +11,21 @@ from collections.abc import Mapping
 from typing import Any, Final, Protocol
 from zoneinfo import ZoneInfo
 
-from suimon.core import shape
+from suimon.core import bodies, jsonsafe, shape, signatures
 from suimon.core.door import input_references
+from suimon.core.secret_names import reference as secret
 from suimon.core.suggest import did_you_mean, one_of
-from suimon.graph_fields import Rule, duration, instant, text
+from suimon.graph_fields import Rule, duration, instant, text, whole
 from suimon.graph_fields import one_of as choice
 
 Graph = Mapping[str, Any]
 
 MAX_TRIGGERS: Final = 100
+#: Bytes of a webhook's body, unless the trigger says otherwise.
+MAX_BODY: Final = 1024 * 1024
 WARNING: Final = "triggers are stored; this version does not fire them"
 
-_SECRET: Final = re.compile(r"env:[A-Za-z_]\w*|file:/.+|secret:[a-z0-9][a-z0-9_-]*", re.ASCII)
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 _SLUG: Final = re.compile(r"[a-z0-9][a-z0-9_/-]{0,99}", re.ASCII)
 _CRON_FIELD: Final = re.compile(r"[0-9A-Za-z*,/#-]+", re.ASCII)
 _CRON_ALIAS: Final = re.compile(r"@(hourly|daily|midnight|weekly|monthly|yearly|annually)")
@@ -52,17 +55,32 @@ def time_zone(value: Any) -> str | None:
     return None if known else f'must be a time zone like "Europe/Berlin" or "UTC", not {value!r}'
 
 
-def secret(value: Any) -> str | None:
-    """Never a literal: it would lie in the database and in every copy of the definition."""
-    if isinstance(value, str) and _SECRET.fullmatch(value):
-        return None
-    return 'must name a secret: "env:NAME", "file:/path" or "secret:name"'
-
-
 def slug(value: Any) -> str | None:
     if isinstance(value, str) and _SLUG.fullmatch(value):
         return None
     return f"must be lower-case letters, digits, - _ and / (at most 100), not {value!r}"
+
+
+def secret_or_two(value: Any) -> str | None:
+    """Two at most: the new one, and the old one while senders still sign with it."""
+    if not isinstance(value, list):
+        return secret(value)
+    problems = [problem for problem in map(secret, value) if problem]
+    if problems or (len(value) == signatures.MAX_SECRETS and value[0] != value[1]):
+        return problems[0] if problems else None
+    return "must be one reference to a secret, or a list of two different ones"
+
+
+def header_name(value: Any) -> str | None:
+    if isinstance(value, str) and _HEADER.fullmatch(value):
+        return None
+    return f'must be the name of a header, like "X-Request-Id", not {value!r}'
+
+
+def prefix(value: Any) -> str | None:
+    """What stands before the digest, like `sha256=`."""
+    fine = isinstance(value, str) and value.isascii() and value.isprintable() and len(value) <= 50
+    return None if fine else f"must be at most 50 printable ASCII characters, not {value!r}"
 
 
 FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
@@ -83,9 +101,18 @@ FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
     },
     "WEBHOOK": {
         "slug": slug,
-        "preset": choice("generic", "standard", "github", "stripe"),
-        "secret": secret,
-        "keyHeader": text,
+        "preset": choice(*signatures.PRESETS),
+        "secret": secret_or_two,
+        "keyHeader": header_name,
+        "header": header_name,
+        "algorithm": choice(*signatures.ALGORITHMS),
+        "encoding": choice(*signatures.ENCODINGS),
+        "prefix": prefix,
+        "timestampHeader": header_name,
+        "template": signatures.template_problem,
+        "tolerance": duration,
+        "expects": choice(*bodies.EXPECTS),
+        "maxBody": whole(1, jsonsafe.MAX_BYTES),
     },
 }
 NEEDED: Final = {
@@ -95,7 +122,16 @@ NEEDED: Final = {
     "FILE": "path",
     "WEBHOOK": "slug",
 }
-DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {"CRON": {"tz": "UTC"}}
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "CRON": {"tz": "UTC"},
+    "WEBHOOK": {
+        "preset": signatures.DEFAULT_PRESET,
+        "algorithm": "sha256",
+        "encoding": "hex",
+        "expects": "any",
+        "maxBody": MAX_BODY,
+    },
+}
 _ON_TIME: Final = ("folded", "previous_at", "scheduled_at")
 
 #: type -> the fields of the input of a run that it starts.
@@ -141,6 +177,30 @@ def _check_trigger(trigger: Any, place: str, notes: Notes) -> None:
             notes.add(None, f"{place}.{key}", f"{key} {problem}")
     if NEEDED[kind] not in trigger:
         notes.add(None, f"{place}.{NEEDED[kind]}", f'a {kind} trigger needs "{NEEDED[kind]}"')
+    if kind == "WEBHOOK":
+        _check_webhook(trigger, place, notes)
+
+
+_OF_GENERIC: Final = ("header", "algorithm", "encoding", "prefix", "timestampHeader", "template")
+
+
+def _check_webhook(trigger: Mapping[str, Any], place: str, notes: Notes) -> None:
+    """What its fields say together."""
+    preset = trigger.get("preset", signatures.DEFAULT_PRESET)
+    if preset != "generic":
+        for key in _OF_GENERIC:
+            if key in trigger:
+                message = f'{key} belongs to the preset "generic"; "{preset}" has its own'
+                notes.add(None, f"{place}.{key}", message)
+        return
+    template = trigger.get("template")
+    timed = "{timestamp}" in template if isinstance(template, str) else None
+    if timed and "timestampHeader" not in trigger:
+        message = "the template has a {timestamp} that no header brings"
+        notes.add(None, f"{place}.template", message, 'add "timestampHeader"')
+    if timed is False and "timestampHeader" in trigger:
+        message = "the template leaves out the timestamp, so anybody could change it"
+        notes.add(None, f"{place}.template", message, 'like "{timestamp}.{body}"')
 
 
 def check_inputs(graph: Graph, notes: Notes) -> None:

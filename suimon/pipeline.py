@@ -51,14 +51,16 @@ class Pipeline(Builder):
         pool: str = "default",
         concurrency: int | str | Limit | None = 1,
         priority: int = 2,
-        max_queued: int = 1_000,
+        max_queued: int | None = 1_000,
         max_interruptions: int = 3,
+        pause_after: int | str | None = 5,
         on_failure: str | None = None,
         deadline: str | None = None,
         keep: Mapping[str, Any] | None = None,
     ) -> None:
         """`on_failure="hold"` keeps the lane closed behind a failed run until a person decides;
-        `deadline` is for the whole run; `keep={"age": "30d", "count": 1000}` says how long finished
+        after `pause_after` bad ends in a row the triggers stop (None: never); `deadline` is for the
+        whole run; `keep={"age": "30d", "count": 1000}` says how long finished
         runs stay.
         """
         limit = concurrency.to_json() if isinstance(concurrency, Limit) else concurrency
@@ -68,8 +70,9 @@ class Pipeline(Builder):
             "pool": pool,
             "concurrency": fields.UNLIMITED if limit is None else limit,
             "priority": priority,
-            "maxQueued": max_queued,
+            "maxQueued": fields.UNLIMITED if max_queued is None else max_queued,
             "maxInterruptions": max_interruptions,
+            "pauseAfter": fields.NEVER if pause_after is None else pause_after,
             "onFailure": on_failure,
             "deadline": deadline,
             "keep": None if keep is None else dict(keep),
@@ -346,7 +349,8 @@ def pipeline(
     pool: str = ...,
     concurrency: int | str | Limit | None = ...,
     priority: int = ...,
-    max_queued: int = ...,
+    max_queued: int | None = ...,
+    pause_after: int | str | None = ...,
     on_failure: str | None = ...,
     keep: Mapping[str, Any] | None = ...,
     on: Trigger | Sequence[Trigger] = ...,
@@ -362,7 +366,8 @@ def pipeline(
     pool: str = "default",
     concurrency: int | str | Limit | None = 1,
     priority: int = 2,
-    max_queued: int = 1_000,
+    max_queued: int | None = 1_000,
+    pause_after: int | str | None = 5,
     on_failure: str | None = None,
     keep: Mapping[str, Any] | None = None,
     on: Trigger | Sequence[Trigger] = (),
@@ -381,6 +386,7 @@ def pipeline(
             concurrency=concurrency,
             priority=priority,
             max_queued=max_queued,
+            pause_after=pause_after,
             on_failure=on_failure,
             keep=keep,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, TypeVar, overload
@@ -39,6 +39,7 @@ def task(
     deadline: str | None = ...,
     pool: str | None = ...,
     max_interruptions: int | None = ...,
+    secrets: Sequence[str] = ...,
 ) -> Callable[[F], F]: ...
 
 
@@ -52,12 +53,14 @@ def task(
     deadline: str | None = None,
     pool: str | None = None,
     max_interruptions: int | None = None,
+    secrets: Sequence[str] = (),
 ) -> Any:
     """Mark a function as a task: `@task`, `@task()` or `@task(retries=5, timeout="30s")`.
 
     `retries=5` is at most six tries, `backoff` the wait between them ("2s..5m"), `timeout` is for
     one try and `deadline` for all of them together. A parameter named `ctx` gets the context; the
-    others are inputs, validated from their annotations.
+    others are inputs, validated from their annotations. `secrets=["crm_token"]` names what
+    `ctx.secret("crm_token")` may read: stored ones, "env:NAME" or "file:/path".
     """
     given = {
         "retries": retries,
@@ -66,10 +69,13 @@ def task(
         "deadline": deadline,
         "pool": pool,
         "maxInterruptions": max_interruptions,
+        "secrets": list(secrets) if isinstance(secrets, list | tuple) else secrets,
     }
     config = {name: value for name, value in given.items() if value is not None}
     if retries == 0 and type(retries) is int:
         del config["retries"]
+    if config["secrets"] == []:
+        del config["secrets"]
 
     def mark(target: F) -> F:
         if not inspect.isfunction(target):

@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from suimon import context
 from suimon.context import Child, ChildError, MergeResult
+from suimon.core.events import Told
 
 if TYPE_CHECKING:
     from suimon.testing_engine import Engine, Result
@@ -40,7 +43,8 @@ __all__ = [
 class Context(context.Context):
     """For plain calls: keeps what is logged and published, and is `cancelled` when you say so.
 
-    `is_async=True` is for `async def` tasks, whose checkpoints are awaited.
+    `is_async=True` is for `async def` tasks, whose checkpoints are awaited. `secrets` are what
+    `ctx.secret` gives.
     """
 
     __slots__ = ("_plain",)
@@ -54,8 +58,9 @@ class Context(context.Context):
         item_key: str | None = None,
         pipeline: str = "",
         is_async: bool = False,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
-        self._plain = _Host(is_async=is_async)
+        self._plain = _Host(is_async=is_async, secrets=secrets or {})
         super().__init__(
             self._plain,
             run_id=run_id,
@@ -81,6 +86,11 @@ class Context(context.Context):
         return self._plain.checkpoints
 
     @property
+    def emitted(self) -> list[tuple[str, Any]]:
+        """(type, payload) of every event that was told, as its listeners would get it."""
+        return [(kind, orjson.loads(text)) for kind, text, _ in self._plain.events.events]
+
+    @property
     def cancelled(self) -> bool:
         """Set it to see whether a loop leaves."""
         return self._plain.cancelled
@@ -97,19 +107,29 @@ class Context(context.Context):
 class _Host:
     """Where the context's words go: into lists."""
 
-    def __init__(self, *, is_async: bool) -> None:
+    def __init__(self, *, is_async: bool, secrets: Mapping[str, str]) -> None:
         self.is_async = is_async
+        self.secrets = dict(secrets)
         self.cancelled = False
         self.texts: list[str] = []
         self.told: list[tuple[int, int]] = []
         self.checkpoints: dict[str, Any] = {}
         self.artifacts: dict[str, bytes] = {}
+        self.events = Told("plain:task")
 
     def log(self, text: str) -> None:
         self.texts.append(text)
 
     def progress(self, done: int, total: int) -> None:
         self.told.append((done, total))
+
+    def emit(self, kind: str, payload: Any, key: str | None) -> None:
+        self.events.add(kind, payload, key)
+
+    def secret(self, name: str) -> str:
+        if name not in self.secrets:
+            raise context.not_granted(name, self.secrets)
+        return self.secrets[name]
 
     def ask(self, body: dict[str, Any]) -> Any:
         name = body["name"]

@@ -107,7 +107,7 @@ class Engine:
 
         loaded = load_path(path or self.path).check()
         made = [deploy.Definition(one.name, one.hash, one.graph) for one in loaded.pipelines]
-        return [one.name for one in deploy.deploy(self._conn, made)]
+        return [one.name for one in deploy.deploy(self._conn, made, folder=str(path or self.path))]
 
     def restart(self) -> None:
         """End the worker in good order and start another: it has read the code anew."""

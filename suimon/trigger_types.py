@@ -6,6 +6,7 @@ are given to a pipeline, with all other mistakes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -70,9 +71,14 @@ class Every(Trigger):
 
 
 class Webhook(Trigger):
-    """A call from outside. Input: `headers`, `body`, `delivery_id`, `received_at`.
+    """A call from outside, at `/webhooks/SLUG`. Input: `headers`, `body`, `delivery_id`,
+    `received_at`.
 
-    `secret` names where the signing secret lies: "env:NAME", "file:/path" or "secret:name".
+    `preset` says how it is signed: "standard" (Standard Webhooks, the default), "github", "stripe",
+    "slack", "gitlab", or "generic", which `header`, `algorithm`, `encoding`, `prefix`,
+    `timestamp_header` and `template` describe. `secret` names where the signing secret lies:
+    "env:NAME", "file:/path" or "secret:name"; a list of two while they are being exchanged.
+    `key_header` names the delivery: a repetition with the same name is the same run.
     """
 
     def __init__(
@@ -80,10 +86,34 @@ class Webhook(Trigger):
         slug: str,
         *,
         preset: str | None = None,
-        secret: str | None = None,
+        secret: str | Sequence[str] | None = None,
         key_header: str | None = None,
+        header: str | None = None,
+        algorithm: str | None = None,
+        encoding: str | None = None,
+        prefix: str | None = None,
+        timestamp_header: str | None = None,
+        template: str | None = None,
+        tolerance: str | None = None,
+        expects: str | None = None,
+        max_body: int | None = None,
     ) -> None:
-        super().__init__("WEBHOOK", slug=slug, preset=preset, secret=secret, keyHeader=key_header)
+        super().__init__(
+            "WEBHOOK",
+            slug=slug,
+            preset=preset,
+            secret=secret if secret is None or isinstance(secret, str) else list(secret),
+            keyHeader=key_header,
+            header=header,
+            algorithm=algorithm,
+            encoding=encoding,
+            prefix=prefix,
+            timestampHeader=timestamp_header,
+            template=template,
+            tolerance=tolerance,
+            expects=expects,
+            maxBody=max_body,
+        )
 
 
 class Event(Trigger):

@@ -30,10 +30,10 @@ def look_at_the_clock(n: int) -> dict[str, Any]:
     return {"began_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "n": n}
 
 
-single = Pipeline("single", concurrency=None, max_queued=10_000_000)
+single = Pipeline("single", concurrency=None, max_queued=None)
 single.run("job", nothing, single.input.n)
 
-clock = Pipeline("clock", concurrency=None, max_queued=10_000_000)
+clock = Pipeline("clock", concurrency=None, max_queued=None)
 clock.run("job", look_at_the_clock, clock.input.n)
 
 

@@ -16,15 +16,13 @@ from suimon.cli import drawing, follow, show
 from suimon.cli.actor import audited
 from suimon.cli.options import Place, database_options, json_option
 from suimon.core import clock
-from suimon.errors import EXIT_PARTLY, Conflict, InputRefused
+from suimon.errors import EXIT_PARTLY, InputRefused
 
 if TYPE_CHECKING:
     from suimon.db.connect import Connection
 
 _FILTER: Final = "Instead of ids, like pipeline=nightly,status=failed,since=2h"
 _TELL_SECONDS: Final = 2.0
-_BAD: Final = ("failed", "timed_out", "cancelled")
-_LIVE: Final = ("queued", "running", "waiting")
 filter_option: Final = click.option("--filter", "wanted", metavar="FIELD=VALUE,...", help=_FILTER)
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Say what; change nothing.")
 
@@ -58,8 +56,7 @@ def retry(
     suimon runs retry ID --step load          the step, and all that needs it
     suimon runs retry --filter pipeline=nightly,status=failed,since=2h
     """
-    from suimon.run import many, read
-    from suimon.run import retry as retrying
+    from suimon.run import acts, many
 
     _ids_or_filter(run_ids, wanted)
     if wanted is not None and (failed_children or step or wait):
@@ -67,16 +64,13 @@ def retry(
         raise InputRefused(msg, path="filter", hint="Children: --filter parent=RUN,status=failed")
     with place.connect() as conn:
         if wanted is not None:
-            act = Many(conn, wanted, _BAD, dry_run=dry_run, as_json=as_json)
+            act = Many(conn, wanted, acts.BAD, dry_run=dry_run, as_json=as_json)
             return act.do(many.retry_all, who, reason, "retried")
-        full = list(dict.fromkeys(read.resolve(conn, one) for one in run_ids))
-        if step is not None:
-            answer = _retry_step(conn, full, step, who, reason, dry_run=dry_run)
-        else:
-            plan = retrying.plan(conn, full, failed_children=failed_children)
-            answer = {**plan.to_json(), "dry_run": dry_run}
-            if not dry_run:
-                answer["retried"] = retrying.apply(conn, plan, actor=who, why=reason)
+        full = acts.whole_ids(conn, run_ids)
+        answer = acts.retry(
+            conn, full, actor=who, why=reason, failed_children=failed_children, step=step,
+            dry_run=dry_run,
+        )  # fmt: skip
         if as_json:
             show.as_json(answer)
         elif step is not None:
@@ -84,20 +78,6 @@ def retry(
         else:
             drawing.retry(answer)
         return _until_end(conn, full[0], as_json=as_json) if wait and not dry_run else 0
-
-
-def _retry_step(
-    conn: Connection, ids: Sequence[str], step: str, who: str, reason: str, *, dry_run: bool
-) -> dict[str, Any]:
-    from suimon.run import again
-
-    if len(ids) != 1:
-        msg = "a step is retried in one run at a time"
-        raise InputRefused(msg, path="step")
-    plan = again.plan(conn, ids[0], step)
-    if not dry_run:
-        again.apply(conn, plan, actor=who, why=reason)
-    return {**plan.to_json(), "dry_run": dry_run}
 
 
 def _draw_steps(answer: dict[str, Any]) -> None:
@@ -136,34 +116,21 @@ def cancel(
     place: Place,
 ) -> int:
     """Ask runs to stop, with all that is below them."""
-    from suimon.run import many, operate, read
+    from suimon.run import acts, many
 
     _ids_or_filter(run_ids, wanted)
-    if len(run_ids) > 1000:
-        msg = "at most 1,000 runs are cancelled at once by their ids"
-        raise InputRefused(msg, path="id", hint="For more, use --filter.")
     with place.connect() as conn:
         if wanted is not None:
-            act = Many(conn, wanted, _LIVE, dry_run=dry_run, as_json=as_json)
+            act = Many(conn, wanted, acts.LIVE, dry_run=dry_run, as_json=as_json)
             return act.do(many.cancel_all, who, reason, "asked to stop")
-        full = list(dict.fromkeys(read.resolve(conn, one) for one in run_ids))
-        over = 0
-        answer: dict[str, Any] = {"dry_run": True} if dry_run else {}
-        if not dry_run:
-            asked = operate.cancel(conn, full, actor=who, why=reason)
-            if asked.asked == 0:
-                status = read.run(conn, full[0]).status
-                msg = f"run {full[0]} is over already: {status}"
-                raise Conflict(msg, run_id=full[0])
-            over = asked.over
-            answer = {"asked": asked.asked, "over": over}
-        states = [{"id": one, "status": read.run(conn, one).status} for one in full]
+        full = acts.whole_ids(conn, run_ids)
+        answer = acts.cancel(conn, full, actor=who, why=reason, dry_run=dry_run)
     if as_json:
-        show.as_json({**answer, "runs": states})
+        show.as_json(answer)
     else:
-        for one in states:
+        for one in answer["runs"]:
             show.lines(f"{one['id']}  {one['status']}")
-    return EXIT_PARTLY if over else 0
+    return EXIT_PARTLY if answer.get("over") else 0
 
 
 @click.command()

@@ -32,17 +32,10 @@ def list_(
     place: Place,
 ) -> None:
     """The records, newest first. They outlive the runs."""
-    from suimon.errors import RunNotFound
     from suimon.run import audit as recorded
-    from suimon.run import read
 
     with place.connect() as conn:
-        target = run_id
-        if run_id is not None:
-            try:
-                target = read.resolve(conn, run_id)
-            except RunNotFound:  # it may have been pruned: then its whole id is needed
-                target = run_id
+        target = None if run_id is None else recorded.target_of(conn, run_id)
         found = recorded.listed(
             conn, target=target, actor=who, action=action, before=before, limit=limit
         )

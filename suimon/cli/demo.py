@@ -102,14 +102,14 @@ def _airports_csv() -> Path:
 
 
 def _migrate_and_deploy(database: Database, example: Path, story: Story) -> None:
-    from suimon.cli.deploy import definitions
+    from suimon.cli.deploy import definitions, folder_of
     from suimon.db import migrate
     from suimon.run import deploy
 
     with database.connect("demo") as conn:
         migrate.migrate(conn)
         story.say(f"the schema is at version {migrate.schema_version()}")
-        made = deploy.deploy(conn, definitions(str(example)))
+        made = deploy.deploy(conn, definitions(str(example)), folder=folder_of(str(example)))
     story.say(f"deployed {', '.join(one.name for one in made)} from {example}")
 
 

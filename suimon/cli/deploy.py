@@ -6,6 +6,7 @@ comes back, and stores all of it in one transaction or nothing.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -27,6 +28,12 @@ def definitions(path: str) -> list[Definition]:
     return [Definition(one.name, one.hash, one.graph) for one in loaded.pipelines]
 
 
+def folder_of(path: str) -> str:
+    """What relative paths of triggers are relative to: PATH itself, or the folder of a file."""
+    here = Path(path).absolute()
+    return str(here if here.is_dir() else here.parent)
+
+
 @click.command()
 @click.argument("path", type=click.Path())
 @json_option
@@ -41,7 +48,7 @@ def deploy(path: str, as_json: bool, place: Place) -> None:
             message = f'there is no pipeline below "{path}"'
             hint = "Make one at the top of a module: p = Pipeline(...), or @pipeline on a function."
             raise DefinitionError([Mistake(None, None, message, hint)])
-        answers = deploying.deploy(conn, made)
+        answers = deploying.deploy(conn, made, folder=folder_of(path))
     if as_json:
         found = [{"name": one.name, "hash": one.hash, "what": one.what} for one in answers]
         show.as_json({"pipelines": found})

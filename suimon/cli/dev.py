@@ -147,13 +147,13 @@ class Session:
 
     def _deploy(self) -> bool:
         """Read and deploy; False: there are mistakes, which are printed."""
-        from suimon.cli.deploy import definitions
+        from suimon.cli.deploy import definitions, folder_of
         from suimon.run import deploy
 
         try:
             made = definitions(str(self._path))
             with self._database.connect("dev") as conn:
-                answers = deploy.deploy(conn, made)
+                answers = deploy.deploy(conn, made, folder=folder_of(str(self._path)))
         except SuimonError as error:
             self.say("not deployed; the code before goes on" if self._worker else "not deployed")
             sys.stderr.write(f"error: {error.render()}\n")

@@ -25,21 +25,16 @@ def doctor(held: float, as_json: bool, place: Place) -> int:
     Run it on a worker's machine to compare its clock with the database's, too.
     """
     from suimon.run import doctor as examining
-    from suimon.run import status
 
     with place.connect(checked=False) as conn:
-        found = examining.examine(conn, held_s=held)
-        sound = not any(one.level == "bad" and one.check == "schema" for one in found)
-        problems = status.overall(conn)["problems"] if sound else []
-    bad = bool(problems) or any(one.level == "bad" for one in found)
+        found = examining.report(conn, held_s=held)
     if as_json:
-        listed = [one.to_json() for one in found]
-        show.as_json({"ok": not bad, "findings": listed, "problems": problems})
-        return EXIT_NEGATIVE if bad else 0
-    for problem in problems:
+        show.as_json(found)
+        return 0 if found["ok"] else EXIT_NEGATIVE
+    for problem in found["problems"]:
         show.lines(f"bad   status: {problem}")
-    for one in found:
-        show.lines(f"{one.level:<4}  {one.check}: {one.text}")
-        if one.hint and one.level != "ok":
-            show.lines(f"      {one.hint}")
-    return EXIT_NEGATIVE if bad else 0
+    for one in found["findings"]:
+        show.lines(f"{one['level']:<4}  {one['check']}: {one['text']}")
+        if one.get("hint") and one["level"] != "ok":
+            show.lines(f"      {one['hint']}")
+    return 0 if found["ok"] else EXIT_NEGATIVE

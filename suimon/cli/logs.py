@@ -9,7 +9,6 @@ import click
 
 from suimon.cli import show
 from suimon.cli.options import Place, database_options, json_option
-from suimon.errors import InputRefused
 
 STREAMS: Final = ("log", "stdout", "stderr", "note")
 
@@ -36,7 +35,7 @@ def logs(
     with place.connect() as conn:
         full = read.resolve(conn, run_id)
         tries = reading.tries(conn, full)
-        claims = None if number is None else _claims(full, tries, number)
+        claims = None if number is None else reading.claims_of(full, tries, number)
         found = reading.pieces(conn, full, follow=following, claims=claims, stream=stream)
         if as_json and not following:
             show.as_json({"tries": tries, "logs": list(found)})
@@ -52,16 +51,6 @@ def logs(
             sys.stdout.flush()
         if not as_json:
             heads.end()
-
-
-def _claims(run_id: str, tries: list[dict[str, Any]], number: int) -> list[int]:
-    claims = [one["claim_no"] for one in tries if one["attempt"] == number]
-    if not claims:
-        known = sorted({one["attempt"] for one in tries if one["attempt"] is not None})
-        msg = f"try {number} of run {run_id} left no log text"
-        hint = f"These did: {', '.join(map(str, known))}" if known else None
-        raise InputRefused(msg, path="try", hint=hint)
-    return claims
 
 
 class _Heads:

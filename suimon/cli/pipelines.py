@@ -9,12 +9,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from suimon.cli import show
+from suimon.cli.actor import audited
 from suimon.cli.options import Place, database_options, json_option
 from suimon.core.suggest import one_of
 from suimon.errors import EXIT_NEGATIVE, UnknownPipeline
 
 if TYPE_CHECKING:
     from suimon.errors import Mistake
+
+
+class Bound(click.ParamType[Any]):
+    """A whole number from 1 on, or the word none."""
+
+    name = "number|none"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        if value in ("none", "unlimited"):
+            return "none"
+        if not str(value).isascii() or not str(value).isdigit() or int(value) < 1:
+            self.fail(f'"{value}" is neither a whole number from 1 on nor none', param, ctx)
+        return int(value)
+
+
+_BOUND = Bound()
 
 
 @click.group()
@@ -143,6 +162,35 @@ def graph(target: str, pipeline: str | None, svg: str | None, as_json: bool, pla
         show.lines(draw.text(found))
 
 
+@pipelines.command()
+@click.argument("name")
+@click.option("--concurrency", type=_BOUND, help="Runs at a time.")
+@click.option("--max-queued", type=_BOUND, help="Runs that may wait.")
+@click.option("--pause-after", type=_BOUND, help="Bad ends in a row that pause its triggers.")
+@audited
+@json_option
+@database_options
+def limits(
+    name: str, who: str, reason: str, as_json: bool, place: Place, **given: int | str | None
+) -> None:
+    """Show a pipeline's limits, or change them live: a number, or none.
+
+    What was changed here, a deploy does not take back.
+    """
+    from suimon.run import limits as bounds
+
+    wanted = {n: v if isinstance(v, int) else None for n, v in given.items() if v is not None}
+    with place.connect() as conn:
+        if wanted:
+            found = bounds.change(conn, name, wanted, actor=who, why=reason)
+        else:
+            found = bounds.current(conn, name)
+    if as_json:
+        show.as_json({"name": name, **found.to_json()})
+        return
+    show.pairs({n.replace("_", " "): _limit(v) for n, v in found.to_json().items()})
+
+
 def _written(path: str, name: str | None) -> dict[str, Any]:
     """The graph of the pipeline `name`, or of the only one, below a path."""
     from suimon.load import load_path
@@ -162,15 +210,10 @@ def _written(path: str, name: str | None) -> dict[str, Any]:
 
 
 def _find(place: Place, name: str) -> dict[str, Any]:
-    from suimon.run import pages, submit
+    from suimon.run import pages
 
     with place.connect() as conn:
-        found = pages.pipeline(conn, name)
-        if found is None:
-            submit.target(conn, name)  # says so, with "did you mean"
-            msg = f'there is no pipeline "{name}"'
-            raise UnknownPipeline(msg)
-    return found
+        return pages.pipeline(conn, name)
 
 
 def _vertices(graph: dict[str, Any]) -> list[tuple[str, str, str, str]]:

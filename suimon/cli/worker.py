@@ -130,14 +130,14 @@ def _second_life(path: str, found: Settings, given: dict[str, Any]) -> int:
 
 def _prepare(url: str, path: str) -> None:
     """Compare versions, then deploy what is new; nothing is claimed before both went well."""
-    from suimon.cli.deploy import definitions
+    from suimon.cli.deploy import definitions, folder_of
     from suimon.db import connect, migrate
     from suimon.run import deploy
 
     with connect.connect(url, name="worker-start") as conn:
         migrate.check_version(conn)
         made = definitions(path)
-        for one in deploy.deploy(conn, made, only_new=True):
+        for one in deploy.deploy(conn, made, only_new=True, folder=folder_of(path)):
             if one.what in ("new", "changed"):
                 log.info("pipeline %s: %s", one.name, one.what)
 

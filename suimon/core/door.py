@@ -23,6 +23,15 @@ def input_references(graph: Graph) -> list[tuple[str, refs.Reference]]:
     return found
 
 
+def needs(graph: Graph) -> list[list[str]]:
+    """The paths of the input that the graph reads, each once, for doors that only SQL knows."""
+    paths = {tuple(str(part) for part in ref.path[1:]) for _, ref in input_references(graph)}
+    limit = graph.get("concurrency")
+    if isinstance(limit, dict):
+        paths.add(tuple(str(limit["per"]).split(".")))
+    return [list(path) for path in sorted(paths) if path]
+
+
 def check_input(graph: Graph, value: Any) -> None:
     """Raise InputRefused, with the path of the field, when a reference would lead nowhere."""
     references = input_references(graph)

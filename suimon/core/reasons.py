@@ -2,7 +2,8 @@
 
 A reason is stored on the row when the engine *parks* a run; for rows that merely stand in the queue
 the SQL function ``suimon.reason_of`` derives it, so that a stopped pool costs no writes. A reason
-is a word, or a word, a colon and the name of who holds it (``no_worker:gpu``).
+is a word, or a word, a colon and the name of who holds it (``no_worker:gpu``). A pause is derived
+and, on a run that was claimed before it was seen, stored.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ STORED: Final[dict[str, str]] = {
 
 DERIVED: Final[dict[str, str]] = {
     "held": "run {name} failed and keeps the lane closed; retry, cancel or skip it",
+    "paused": "{name} is paused; who paused it, and how it goes on: suimon paused",
     "lane": "others of its lane are before it",
     "no_slot": "all slots of pool {name} are busy; it is next in order",
     "no_worker": "no worker of pool {name} is alive; start one: suimon worker PATH --pool {name}",

@@ -12,6 +12,8 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     repair   open fan-outs whose tally is wrong, parents that nobody woke
     flows    ranks of trees that have ended, lanes of spawns that have settled
     prune    finished runs that their pipeline does not keep any longer
+    doors    instants that have come, deliveries that wait
+    pauses   triggers that stop after failures in a row, runs that a resume left held back
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from typing import Any, Final
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.duties import prune
-from suimon.run import cancel, finish, lane, rescue, wake
+from suimon.duties import doors, prune
+from suimon.run import cancel, finish, lane, pause, rescue, wake
 
 log = logging.getLogger("suimon.duties")
 
@@ -138,4 +140,6 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "repair": repair,
     "flows": flows,
     "prune": prune.duty,
+    "doors": doors.duty,
+    "pauses": pause.sweep,
 }

@@ -28,6 +28,9 @@ select t.name,
          when 'prune' then exists (select from suimon.runs r where r.reason = 'pruning')
                         or exists (select from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
                                    where g.body -> 'keep' is not null)
+         when 'doors' then exists (select from suimon.triggers t where t.next_at <= clock_timestamp() and t.retired_at is null)
+                        or exists (select from suimon.deliveries d where d.state = 'waiting')
+         when 'pauses' then exists (select from suimon.pauses_due(null)) or exists (select from suimon.pauses_over())
        end as work
 from taken t;
 

@@ -13,7 +13,8 @@ import orjson
 
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
-from suimon.errors import InputRefused
+from suimon.errors import InputRefused, RunNotFound
+from suimon.run import read
 from suimon.run.read import named
 
 SQL = statements(__package__, "audit.sql")
@@ -48,6 +49,14 @@ def checked(actor: str) -> str:
         hint = f"1 to {ACTOR_CHARS} printable characters: --as NAME"
         raise InputRefused(msg, path="as", hint=hint)
     return name
+
+
+def target_of(conn: Connection, given: str) -> str:
+    """The whole id of a run; one that was pruned has to be given whole."""
+    try:
+        return read.resolve(conn, given)
+    except RunNotFound:
+        return given
 
 
 def listed(

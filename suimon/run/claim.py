@@ -61,6 +61,7 @@ class Claimed:
     root_id: str
     input: str | None
     deadline_in_s: float | None
+    paused: str | None = None  # the pause of its pipeline that this run may not pass
 
 
 @dataclass(slots=True)
@@ -174,7 +175,9 @@ def release(
 
 
 def hold_back(conn: Connection, worker: int, held: Sequence[tuple[str, int, str]]) -> None:
-    """running → queued, un-admitted, with a reason (id, claim_no, reason): its code is not here."""
+    """running → queued, un-admitted, with a reason (id, claim_no, reason): its code is not here,
+    or its pipeline is paused.
+    """
     if held:
         ids, claims, reasons = zip(*held, strict=True)
         conn.execute(

@@ -1,43 +1,50 @@
 -- queued → running. The n smallest admitted rows of the pool by (priority, rank, id), each priority from the
 -- worker's own floor, so that dead index entries which a long transaction elsewhere keeps are not walked again.
 -- An empty floored claim proves nothing: see run/claim.py. Runs on the worker's hot connection (generic plan,
--- no sequential, bitmap, hash or merge plans).
+-- no sequential, bitmap, hash or merge plans). A paused pool claims nothing. `paused` names the pause of a claimed row's
+-- pipeline: only of one that begins (fresh) and is a run of its own, and only asked when anything at all is paused.
 
 -- name: claim
-with p0 as materialized (
-  select r.id from suimon.runs r
+with room as materialized (
+  select exists (select from suimon.pauses) as paused,
+         case when exists (select from suimon.pauses p where p.what = 'pool:' || %(pool)s) then 0 else %(n)s end as n
+),
+p0 as materialized (
+  select r.id, r.started_at is null as fresh from suimon.runs r
   where r.pool = %(pool)s and r.priority = 0 and r.status = 'queued' and r.admitted and r.rank >= %(floor0)s
-  order by r.rank, r.id limit %(n)s for no key update skip locked
+  order by r.rank, r.id limit (select n from room) for no key update skip locked
 ),
 p1 as materialized (
-  select r.id from suimon.runs r
+  select r.id, r.started_at is null as fresh from suimon.runs r
   where r.pool = %(pool)s and r.priority = 1 and r.status = 'queued' and r.admitted and r.rank >= %(floor1)s
-  order by r.rank, r.id limit %(n)s - (select count(*) from p0) for no key update skip locked
+  order by r.rank, r.id limit (select n from room) - (select count(*) from p0) for no key update skip locked
 ),
 p2 as materialized (
-  select r.id from suimon.runs r
+  select r.id, r.started_at is null as fresh from suimon.runs r
   where r.pool = %(pool)s and r.priority = 2 and r.status = 'queued' and r.admitted and r.rank >= %(floor2)s
-  order by r.rank, r.id limit %(n)s - (select count(*) from p0) - (select count(*) from p1) for no key update skip locked
+  order by r.rank, r.id limit (select n from room) - (select count(*) from p0) - (select count(*) from p1) for no key update skip locked
 ),
 p3 as materialized (
-  select r.id from suimon.runs r
+  select r.id, r.started_at is null as fresh from suimon.runs r
   where r.pool = %(pool)s and r.priority = 3 and r.status = 'queued' and r.admitted and r.rank >= %(floor3)s
   order by r.rank, r.id
-  limit %(n)s - (select count(*) from p0) - (select count(*) from p1) - (select count(*) from p2)
+  limit (select n from room) - (select count(*) from p0) - (select count(*) from p1) - (select count(*) from p2)
   for no key update skip locked
 ),
 picked as materialized (
-  select id from p0 union all select id from p1 union all select id from p2 union all select id from p3
+  select * from p0 union all select * from p1 union all select * from p2 union all select * from p3
 ),
 got as (
   update suimon.runs r
   set status = 'running', claim_no = r.claim_no + 1, attempt = r.attempt + 1, worker_id = %(worker)s,
       started_at = clock_timestamp()
   from picked where r.id = picked.id
-  returning r.*
+  returning r.*, picked.fresh
 )
 select id::text, claim_no, attempt, interruptions, graph_id, vertex, pipeline, fanout_id, item_key, lane, priority, rank,
-       alone, cancel_requested, root_id::text, input::text, extract(epoch from deadline_at - clock_timestamp())::float8
+       alone, cancel_requested, root_id::text, input::text, extract(epoch from deadline_at - clock_timestamp())::float8,
+       case when fresh and vertex is null and (select paused from room)
+            then (select p.what from suimon.pauses p where p.what = 'pipeline:' || got.pipeline) end as paused
 from got order by priority, rank, id;
 
 -- name: inputs
@@ -50,10 +57,11 @@ from unnest(%(priorities)s::smallint[], %(heads)s::bigint[]) as h(priority, head
 where p.name = %(pool)s and p.priority = h.priority
   and p.ctid in (select q.ctid from suimon.pools q where q.name = %(pool)s order by q.priority for no key update skip locked);
 
--- Nothing is queued here: new runs start at the clock.
+-- Nothing is queued here: new runs start at the clock. A pause leaves the head where it is: there may be a queue.
 -- name: publish_clock
 update suimon.pools p set head = (extract(epoch from clock_timestamp()) * 1000000)::bigint
-where p.ctid in (select q.ctid from suimon.pools q where q.name = %(pool)s order by q.priority for no key update skip locked);
+where p.ctid in (select q.ctid from suimon.pools q where q.name = %(pool)s order by q.priority for no key update skip locked)
+  and not exists (select from suimon.pauses s where s.what = 'pool:' || %(pool)s);
 
 -- Before the several statements of one batch that end claims, each of which locks in the order of ids: so do all.
 -- name: lock_held
@@ -61,7 +69,8 @@ select r.id from suimon.runs r
 where r.id = any (%(ids)s::uuid[]) and r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s
 order by r.id for no key update;
 
--- running → queued, uncounted: the claim never began. Its try falls back; its place in a lane stays.
+-- running → queued, uncounted: the claim never began. Its try falls back; its place in a lane stays. A run that no
+-- earlier claim had begun is fresh again, for pauses.
 -- name: release
 with d as materialized (
   select * from unnest(%(ids)s::uuid[], %(claims)s::int[]) as d(id, claim_no) order by id
@@ -73,7 +82,9 @@ held as materialized (
 ),
 back as (
   update suimon.runs r
-  set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), rank = suimon.head_of(r.pool, r.priority)
+  set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), rank = suimon.head_of(r.pool, r.priority),
+      started_at = case when r.attempt <= 1 and not exists (select from suimon.steps s where s.run_id = r.id)
+                      and not exists (select from suimon.fanouts f where f.parent_id = r.id) then null else r.started_at end
   from d
   where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
     and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
@@ -81,27 +92,48 @@ back as (
 )
 select id, pool from back;
 
--- The worker has not the code: held back with its reason until one that has the code takes it back.
+-- Held back with its reason: until a worker that has the code takes it back, or until somebody resumes its pipeline. The
+-- pauses are locked, so that a resume that is seen by nobody here comes after this and finds these rows; whose pause is
+-- gone by now stays in the queue. Who stands in the paused pipeline's own lane needs no reason: the lane admits nobody,
+-- and keeps the order.
 -- name: hold_back
 with d as materialized (
-  select * from unnest(%(ids)s::uuid[], %(claims)s::int[], %(reasons)s::text[]) as d(id, claim_no, reason)
+  select u.*, case when u.reason like 'paused:%%' then substr(u.reason, 8) end as what
+  from unnest(%(ids)s::uuid[], %(claims)s::int[], %(reasons)s::text[]) as u(id, claim_no, reason)
+),
+still as materialized (
+  select p.what from suimon.pauses p where p.what = any (array(select distinct d.what from d where d.what is not null))
+  order by p.what for key share
 ),
 held as materialized (
   select r.id from suimon.runs r
   where r.id = any (%(ids)s::uuid[]) and r.status between 'running' and 'running' and r.worker_id + 0 = %(worker)s
   order by r.id for no key update
+),
+back as (
+  update suimon.runs r
+  set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0),
+      started_at = case when r.attempt <= 1 and not exists (select from suimon.steps s where s.run_id = r.id)
+                      and not exists (select from suimon.fanouts f where f.parent_id = r.id) then null else r.started_at end,
+      admitted = d.what is not null and still.what is null,
+      reason = case when d.what is null then d.reason
+                    when still.what is null or r.lane = d.what or starts_with(r.lane, d.what || ':')
+                      or starts_with(r.lane, d.what || '/') then null
+                    else d.reason end
+  from d left join still on still.what = d.what
+  where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
+    and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
+  returning r.id, r.lane, r.lane_rank, r.admitted
 )
-update suimon.runs r
-set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), admitted = false, reason = d.reason
-from d
-where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
-  and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no
-returning r.id::text;
+update suimon.lanes l set floor = least(l.floor, b.lane_rank)
+from (select lane, min(lane_rank) as lane_rank from back where lane is not null and not admitted group by lane) b
+where l.name = b.lane;
 
 -- What was held back for want of code that a worker has, oldest first.
 -- name: held_back
 select r.id::text, r.lane from suimon.runs r
 where r.pool = %(pool)s and r.status = 'queued' and not r.admitted and r.reason = any (%(reasons)s::text[])
+  and not exists (select from suimon.pauses p where p.what = 'pool:' || %(pool)s)
 order by r.id limit %(n)s;
 
 -- These are not held back any more. A run of a lane stands in it again, where admission finds it at its old place.
@@ -122,8 +154,9 @@ update suimon.lanes l set floor = least(l.floor, b.lane_rank)
 from (select lane, min(lane_rank) as lane_rank from back where lane is not null group by lane) b where l.name = b.lane;
 
 -- name: claim_these
-with picked as materialized (
-  select r.id from suimon.runs r
+with room as materialized (select exists (select from suimon.pauses) as paused),
+picked as materialized (
+  select r.id, r.started_at is null as fresh from suimon.runs r
   where r.id = any (%(ids)s::uuid[]) and r.status = 'queued' and r.admitted
   order by r.id for no key update skip locked
 ),
@@ -132,10 +165,12 @@ got as (
   set status = 'running', claim_no = r.claim_no + 1, attempt = r.attempt + 1, worker_id = %(worker)s,
       started_at = clock_timestamp()
   from picked where r.id = picked.id
-  returning r.*
+  returning r.*, picked.fresh
 )
 select id::text, claim_no, attempt, interruptions, graph_id, vertex, pipeline, fanout_id, item_key, lane, priority, rank,
-       alone, cancel_requested, root_id::text, input::text, extract(epoch from deadline_at - clock_timestamp())::float8
+       alone, cancel_requested, root_id::text, input::text, extract(epoch from deadline_at - clock_timestamp())::float8,
+       case when fresh and vertex is null and (select paused from room)
+            then (select p.what from suimon.pauses p where p.what = 'pipeline:' || got.pipeline) end as paused
 from got order by priority, rank, id;
 
 -- What the database says this worker holds: compared with what it does hold after every lost answer.

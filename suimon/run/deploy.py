@@ -7,17 +7,28 @@ changes nothing, so an old worker that starts late never moves a pipeline backwa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
+from suimon.core import door
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
+from suimon.errors import Conflict
 from suimon.run import lane
 
 SQL = statements(__package__, "deploy.sql")
+
+#: Waiting runs of a pipeline that says nothing else; children are not counted.
+MAX_QUEUED: Final = 1_000
+#: Bad ends in a row after which its triggers stop: one or two are bad data, five in a row without a
+#: good one in between are the code or the world, and each more costs somebody's patience.
+PAUSE_AFTER: Final = 5
+_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +50,18 @@ class Deployed:
 
 
 def deploy(
-    conn: Connection, definitions: Sequence[Definition], *, only_new: bool = False
+    conn: Connection,
+    definitions: Sequence[Definition],
+    *,
+    only_new: bool = False,
+    folder: str | None = None,
 ) -> list[Deployed]:
-    """Store and make current; returns what changed, in the order given."""
+    """Store and make current; returns what changed, in the order given.
+
+    ``folder`` is what relative paths of FILE triggers are relative to (default: the working
+    directory). Raises Conflict when another pipeline listens at a webhook's address.
+    """
+    base = os.path.abspath(folder or os.curdir)  # noqa: PTH100  (links stay as they are written)
     names = {"names": [d.name for d in definitions]}
 
     def act() -> tuple[list[Deployed], list[str]]:
@@ -55,6 +75,8 @@ def deploy(
                 skip = only_new and (one.name, one.hash) in known
                 if what != "unchanged" and not skip:
                     lanes += _make_current(conn, one)
+                if not skip:
+                    _keep_triggers(conn, one, base)
                 answers.append(
                     Deployed(one.name, one.hash, "known" if skip and what != "unchanged" else what)
                 )
@@ -63,6 +85,50 @@ def deploy(
     answers, lanes = retrying(act)
     lane.admit(conn, lanes)  # a limit may have been raised
     return answers
+
+
+def _count(value: int | str) -> int | None:
+    return None if value in ("unlimited", "never") else int(value)
+
+
+def _keep_triggers(conn: Connection, one: Definition, base: str) -> None:
+    """The rows of its triggers: known names keep their state, those that are gone are retired."""
+    specs = [_placed(trigger, base) for trigger in one.graph.get("triggers", [])]
+    slugs = [spec.get("slug") if spec["type"] == "WEBHOOK" else None for spec in specs]
+    taken = conn.execute(SQL.slugs_taken, {"pipeline": one.name, "slugs": slugs}).fetchone()
+    if taken is not None:
+        msg = f'pipeline "{taken[1]}" listens at /webhooks/{taken[0]} already'
+        raise Conflict(msg, hint="Give one of them another slug, or deploy the other one first.")
+    rows = {
+        "pipeline": one.name,
+        "names": [trigger_name(trigger) for trigger in one.graph.get("triggers", [])],
+        "kinds": [spec["type"] for spec in specs],
+        "specs": [orjson.dumps(spec).decode() for spec in specs],
+        "slugs": slugs,
+    }
+    conn.execute(SQL.retire_triggers, rows)
+    conn.execute(SQL.keep_triggers, rows)
+    conn.execute(SQL.tell_doors)
+
+
+def _placed(trigger: dict[str, Any], base: str) -> dict[str, Any]:
+    """A FILE's path as every process can use it; addresses of object stores stay."""
+    path = trigger.get("path")
+    if trigger["type"] != "FILE" or not isinstance(path, str) or _ADDRESS.match(path):
+        return trigger
+    return {**trigger, "path": os.path.join(base, path)}  # noqa: PTH118
+
+
+def trigger_name(trigger: Mapping[str, Any]) -> str:
+    """What a trigger is known by within its pipeline, whatever else of it changes."""
+    kind = trigger["type"]
+    if kind == "CRON":
+        return f"cron:{trigger['cron']}@{trigger.get('tz', 'UTC')}"
+    if kind == "EVERY":
+        anchor = trigger.get("anchor")
+        return f"every:{trigger['every']}@{anchor}" if anchor else f"every:{trigger['every']}"
+    field = {"FILE": "path", "WEBHOOK": "slug", "EVENT": "event"}[kind]
+    return f"{kind.lower()}:{trigger[field]}"
 
 
 def _what(one: Definition, current: str | None, *, known: bool) -> str:
@@ -91,6 +157,9 @@ def _make_current(conn: Connection, one: Definition) -> list[str]:
             "priority": one.graph.get("priority", 2),
             "lane_per": per,
             "holds_lane": one.graph.get("onFailure") == "hold",
+            "max_queued": _count(one.graph.get("maxQueued", MAX_QUEUED)),
+            "pause_after": _count(one.graph.get("pauseAfter", PAUSE_AFTER)),
+            "needs": orjson.dumps(door.needs(one.graph)).decode(),
         },
     )
     name = lane.pipeline_lane(one.name)

@@ -16,12 +16,16 @@ select pg_advisory_xact_lock(hashtext('suimon.pipelines'));
 
 -- A changed declaration moves the live values only while nobody has edited them.
 -- name: make_current
-insert into suimon.pipelines as p (name, graph_id, pool, lane_limit, priority, lane_per, holds_lane)
-select %(pipeline)s, g.id, %(pool)s, %(lane_limit)s, %(priority)s, %(lane_per)s, %(holds_lane)s
+insert into suimon.pipelines as p (name, graph_id, pool, lane_limit, priority, lane_per, holds_lane, max_queued, pause_after,
+                                   needs)
+select %(pipeline)s, g.id, %(pool)s, %(lane_limit)s, %(priority)s, %(lane_per)s, %(holds_lane)s, %(max_queued)s, %(pause_after)s,
+       %(needs)s
 from suimon.graphs g where g.pipeline = %(pipeline)s and g.hash = %(hash)s
 on conflict (name) do update
 set graph_id = excluded.graph_id, deployed_at = clock_timestamp(), priority = excluded.priority, lane_per = excluded.lane_per,
-    holds_lane = excluded.holds_lane,
+    holds_lane = excluded.holds_lane, needs = excluded.needs,
+    pause_after = case when p.edited_at is null then excluded.pause_after else p.pause_after end,
+    max_queued = case when p.edited_at is null then excluded.max_queued else p.max_queued end,
     pool = case when p.edited_at is null then excluded.pool else p.pool end,
     lane_limit = case when p.edited_at is null then excluded.lane_limit else p.lane_limit end;
 
@@ -35,3 +39,25 @@ update suimon.lanes set lane_limit = %(lane_limit)s where starts_with(name, %(la
 
 -- name: lane_exists
 select true from suimon.lanes where name = %(lane)s;
+
+-- An address belongs to one pipeline.
+-- name: slugs_taken
+select t.slug, t.pipeline from suimon.triggers t
+where t.slug = any (%(slugs)s::text[]) and t.retired_at is null and t.pipeline <> %(pipeline)s limit 1;
+
+-- Its deliveries stay, and become runs as before.
+-- name: retire_triggers
+update suimon.triggers t set retired_at = clock_timestamp(), next_at = null
+where t.pipeline = %(pipeline)s and t.retired_at is null and t.name <> all (%(names)s::text[]);
+
+-- One that comes back goes on where it stood. A schedule's next instant is worked out by whoever keeps the doors.
+-- name: keep_triggers
+insert into suimon.triggers as t (pipeline, name, kind, spec, slug, next_at)
+select %(pipeline)s, n.name, n.kind, n.spec::jsonb, n.slug, case when n.kind in ('CRON', 'EVERY') then clock_timestamp() end
+from unnest(%(names)s::text[], %(kinds)s::text[], %(specs)s::text[], %(slugs)s::text[]) as n(name, kind, spec, slug)
+on conflict (pipeline, name) do update
+set spec = excluded.spec, slug = excluded.slug, retired_at = null,
+    next_at = case when t.spec = excluded.spec and t.retired_at is null then t.next_at else excluded.next_at end;
+
+-- name: tell_doors
+select pg_notify('suimon_doors', 'triggers');

@@ -17,6 +17,7 @@ from suimon.db import migrate
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import SchemaMismatch
+from suimon.run import status
 
 SQL = statements(__package__, "doctor.sql")
 
@@ -58,6 +59,15 @@ def examine(conn: Connection, *, held_s: float = HELD_SECONDS) -> list[Finding]:
     found.append(_clock(conn))
     order = {"bad": 0, "warn": 1, "ok": 2}
     return sorted(found, key=lambda one: order[one.level])
+
+
+def report(conn: Connection, *, held_s: float = HELD_SECONDS) -> dict[str, Any]:
+    """``{ok, findings, problems}``: what was found, and what ``status`` says needs somebody."""
+    found = examine(conn, held_s=held_s)
+    sound = not any(one.level == "bad" and one.check == "schema" for one in found)
+    problems = status.overall(conn)["problems"] if sound else []
+    bad = bool(problems) or any(one.level == "bad" for one in found)
+    return {"ok": not bad, "findings": [one.to_json() for one in found], "problems": problems}
 
 
 def _schema(conn: Connection) -> Iterator[Finding]:

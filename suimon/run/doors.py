@@ -7,7 +7,6 @@ that is no key. What is refused leaves no trace in the database.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -125,6 +124,4 @@ def _known(conn: Connection, pipeline: str, key: str | None) -> bool:
     """
     if key is None:
         return False
-    hashes = [hashlib.sha256(_checked_key(key).encode()).digest()]
-    where = {"pipeline": pipeline, "key_hashes": hashes}
-    return conn.execute(submit.SQL.existing, where).fetchone() is not None
+    return submit.existing(conn, pipeline, [Request(b"{}", _checked_key(key))])[0] is not None

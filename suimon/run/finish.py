@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from suimon.core.events import Event
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 
@@ -39,6 +40,7 @@ class Ended:
     duration_us: int
     fanout_id: int | None = None
     lane: str | None = None
+    events: list[Event] | None = None
 
 
 @dataclass(slots=True)

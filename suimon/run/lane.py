@@ -98,6 +98,14 @@ def sweep(conn: Connection, *, pages: int = 20) -> int:
     return woken
 
 
+def admit_all(conn: Connection, name: str) -> None:
+    """Admit in one lane from its start; its row is made if its first run came through SQL alone."""
+    limit = conn.execute(SQL.limit_of, {"lane": name}).fetchone()
+    if limit is not None:
+        make_rows(conn, [(name, limit[0], None)])
+        admit(conn, [name], late={name: 0})
+
+
 def set_limit(conn: Connection, lane: str, limit: int | None) -> bool:
     """Change a lane's limit live, both ways; raised, it admits at once. False: no such lane."""
     found = conn.execute(SQL.set_limit, {"lane": lane, "lane_limit": limit}).fetchone()

@@ -16,13 +16,16 @@ where f.root_id in (select l.root_id from suimon.lanes l where l.name = any (%(l
 order by f.root_id for no key update;
 
 -- Admits at most 1,000 runs a lane and call. The floor is the lane_rank of the last admission less a margin of
--- 1,000 for submitters that took their number early and commit late; whoever is later still lowers the floor.
+-- 1,000 for submitters that took their number early and commit late; whoever is later still lowers the floor. The lanes
+-- of a paused pipeline (pipeline:NAME, with :VALUE or /ANCESTOR behind it) admit nobody.
 -- name: admit
 with room as materialized (
   select l.name, l.lane_limit, l.floor, l.last_rank, l.root_id, l.held_by,
-         least(1000, coalesce(l.lane_limit - (
-           select count(*) from suimon.runs r
-           where r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting')), 1000)) as free
+         case when l.name like 'pipeline:%%' and exists (
+                select from suimon.pauses p where p.what = 'pipeline:' || split_part(split_part(l.name, ':', 2), '/', 1)) then 0
+              else least(1000, coalesce(l.lane_limit - (
+                select count(*) from suimon.runs r
+                where r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting')), 1000)) end as free
   from suimon.lanes l
   where l.name = any (%(lanes)s::text[])
 ),
@@ -93,6 +96,11 @@ with recursive lane(name) as (
 select lane.name, coalesce((select p.lane_limit from suimon.runs p
        where p.lane = lane.name and p.status = 'queued' and not p.admitted and p.reason is null limit 1), 1) as lane_limit
 from lane where lane.name is not null limit 500;
+
+-- The limit that those who wait in a lane were born with; no row: nobody waits.
+-- name: limit_of
+select r.lane_limit from suimon.runs r
+where r.lane = %(lane)s and r.status = 'queued' and not r.admitted and r.reason is null order by r.lane_rank limit 1;
 
 -- Who took its number early and committed late, and the sweep, look again from there. The lanes are locked.
 -- name: lower

@@ -157,8 +157,8 @@ def _instant(text: str | None, now: datetime) -> datetime | None:
     return found
 
 
-def choose(conn: Connection, wanted: Filter, *, only: Sequence[str]) -> Chosen:
-    """The runs that are meant and are in one of the states ``only``, at most 100,000."""
+def choose(conn: Connection, wanted: Filter, *, only: Sequence[str], most: int = MANY) -> Chosen:
+    """The runs that are meant and are in one of the states ``only``, at most ``most``."""
     chosen = Chosen(wanted)
     statuses = [one for one in (wanted.statuses or only) if one in only]
     after = _FIRST_ID
@@ -181,7 +181,7 @@ def choose(conn: Connection, wanted: Filter, *, only: Sequence[str]) -> Chosen:
         for run_id, status, pipeline in rows:
             if wanted.pipeline not in (None, pipeline):
                 continue
-            if len(chosen.ids) >= MANY:
+            if len(chosen.ids) >= most:
                 chosen.more = True
                 break
             chosen.ids.append(run_id)

@@ -128,19 +128,21 @@ def set_priority(
     actor: str,
     why: str = "",
     below: bool = True,
+    expected: int | None = None,
 ) -> Moved:
     """Move a run to the head of another priority, with everything unfinished below it.
 
     What is queued and admitted gets its new place at once, what waits or runs when it enters the
     queue again. Children that a spawner is creating in this moment may still get the old one. In
-    batches of 1,000; asked again after a crash, it goes on. Raises RunNotFound, Conflict.
+    batches of 1,000; asked again after a crash, it goes on. Raises RunNotFound, and Conflict when
+    it is over, or has another priority than the ``expected`` one.
     """
     if priority not in PRIORITIES:
         msg = f"there is no priority {priority}"
         raise InputRefused(msg, path="priority", hint="0 goes first, then 1, 2 and 3.")
     status, before, _, _ = _alive(conn, run_id)
     detail = {"from": before, "to": priority, "below": below, "was": status}
-    moved = _move(conn, [run_id], priority, 0)
+    moved = _move(conn, [run_id], priority, 0, expected)
     if below:
         moved = _move_below(conn, run_id, run_id, priority, moved, depth=0)
     if moved.runs == 0:
@@ -177,9 +179,20 @@ def _move_below(
             moved = _move_below(conn, first, last, priority, moved, depth=depth + 1)
 
 
-def _move(conn: Connection, ids: Sequence[str], priority: int, before: int) -> Moved:
+def _move(
+    conn: Connection,
+    ids: Sequence[str],
+    priority: int,
+    before: int,
+    expected: int | None = None,
+) -> Moved:
     def act() -> Moved:
         with transaction(conn):
+            if expected is not None:
+                row = conn.execute(SQL.lock_priority, {"run": ids[0]}).fetchone()
+                if row is not None and row[0] != expected:
+                    msg = f"run {ids[0]} has priority {row[0]}, not {expected}"
+                    raise Conflict(msg, run_id=ids[0])
             where = {"ids": list(ids), "priority": priority, "before": before}
             rows = conn.execute(SQL.set_priority, where).fetchall()
             wake.wake(conn, [row[0] for row in rows])

@@ -28,6 +28,9 @@ update suimon.lanes l set held_by = null where l.name = %(lane)s and l.held_by =
 -- name: alive
 select r.status::text, r.priority, r.parent_id::text, r.root_id::text from suimon.runs r where r.id = %(run)s;
 
+-- name: lock_priority
+select r.priority from suimon.runs r where r.id = %(run)s for no key update;
+
 -- Unfinished runs of an id range, a page at a time; a child of a fan-out is its own range.
 -- name: unfinished
 select r.id::text from suimon.runs r

@@ -15,6 +15,7 @@ import orjson
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import InputRefused
+from suimon.run import submit
 from suimon.run.read import Fanout, fanouts, named, parsed, run
 
 SQL = statements(__package__, "pages.sql")
@@ -164,8 +165,8 @@ def pipelines(conn: Connection) -> list[dict[str, Any]]:
     return [named(names, row) for row in rows]
 
 
-def pipeline(conn: Connection, name: str) -> dict[str, Any] | None:
-    """One deployed pipeline with its graph."""
+def pipeline(conn: Connection, name: str) -> dict[str, Any]:
+    """One deployed pipeline with its graph. Raises UnknownPipeline with "did you mean"."""
     names = (
         "name",
         "pool",
@@ -179,6 +180,6 @@ def pipeline(conn: Connection, name: str) -> dict[str, Any] | None:
     )
     row = conn.execute(SQL.pipeline, {"name": name}).fetchone()
     if row is None:
-        return None
+        raise submit.unknown(conn, name)
     one = named(names, row)
     return {**one, "graph": orjson.loads(one["graph"])}

@@ -171,6 +171,12 @@ def resolve(conn: Connection, given: str) -> str:
     raise RunNotFound(msg, hint="List them: suimon runs list")
 
 
+def ended(conn: Connection, ids: Sequence[str]) -> set[str]:
+    """Those of these runs that have ended, or are gone; one statement for all of them."""
+    rows = conn.execute(SQL.unfinished, {"ids": list(ids)}).fetchall()
+    return set(ids) - {str(row[0]) for row in rows}
+
+
 def run(conn: Connection, run_id: str) -> Run:
     """One run with everything that stands on it. Raises RunNotFound."""
     return _run_and_graph(conn, run_id)[0]

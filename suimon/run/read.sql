@@ -19,6 +19,10 @@ where r.id = %(id)s;
 -- name: status
 select r.status::text from suimon.runs r where r.id = %(id)s;
 
+-- Of these, who has not ended: what waits for several runs asks once for all of them.
+-- name: unfinished
+select r.id::text from suimon.runs r where r.id = any (%(ids)s::uuid[]) and r.status in ('queued', 'running', 'waiting');
+
 -- Ids that begin with the digits given: a range of the primary key.
 -- name: by_prefix
 select id::text from suimon.runs where id between %(low)s::uuid and %(high)s::uuid order by id limit 11;

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from suimon.core.events import Event
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.run import finish, spawn
@@ -29,6 +30,7 @@ class Step:
     duration_us: int
     output: str
     error: str
+    events: list[Event] | None = None
 
 
 @dataclass(slots=True)

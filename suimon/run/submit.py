@@ -10,16 +10,15 @@ Values never become SQL text; the input is checked JSON before anything is sent.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from suimon.core import clock, suggest
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.errors import InputRefused, UnknownPipeline
+from suimon.errors import InputRefused, QueueFull, UnknownPipeline
 from suimon.run import lane, wake
 
 SQL = statements(__package__, "submit.sql")
@@ -67,14 +66,19 @@ def target(conn: Connection, pipeline: str) -> Target:
     """The current graph and live values of a pipeline; UnknownPipeline says "did you mean"."""
     row = conn.execute(SQL.target, {"pipeline": pipeline}).fetchone()
     if row is None:
-        names = [name for (name,) in conn.execute(SQL.names).fetchall()]
-        msg = f'there is no pipeline "{pipeline}"'
-        raise UnknownPipeline(
-            msg,
-            detail=f"Deployed: {', '.join(names[:20])}." if names else "Nothing is deployed yet.",
-            hint=suggest.did_you_mean(pipeline, names) or "Deploy it: suimon deploy PATH",
-        )
+        raise unknown(conn, pipeline)
     return Target(*row)
+
+
+def unknown(conn: Connection, pipeline: str) -> UnknownPipeline:
+    """The refusal of a name that nothing deployed has."""
+    names = [name for (name,) in conn.execute(SQL.names).fetchall()]
+    msg = f'there is no pipeline "{pipeline}"'
+    return UnknownPipeline(
+        msg,
+        detail=f"Deployed: {', '.join(names[:20])}." if names else "Nothing is deployed yet.",
+        hint=suggest.did_you_mean(pipeline, names) or "Deploy it: suimon deploy PATH",
+    )
 
 
 def uuid7() -> str:
@@ -91,88 +95,143 @@ def fanout_base() -> str:
     return uuid7()[:28] + "00000000"
 
 
-def submit(conn: Connection, pipeline: str, requests: Sequence[Request]) -> list[Submitted]:
-    """Submit runs in order; each answer stands at its request's place. Raises UnknownPipeline."""
+def submit(
+    conn: Connection, pipeline: str, requests: Sequence[Request], *, bounded: bool = True
+) -> list[Submitted]:
+    """Submit runs in order; each answer stands at its request's place.
+
+    Raises UnknownPipeline, and QueueFull when the pipeline's ``max_queued`` has no room for all
+    that are new: nothing is stored then. Others that submit at the same moment are not seen, so the
+    bound may be passed by what is under way. ``bounded=False`` asks for no room.
+    """
     answers: list[Submitted] = []
+    asking: int | None = len(requests) if bounded else None
     for start in range(0, len(requests), BATCH):
         batch = requests[start : start + BATCH]
-        answers += _submit_batch(conn, pipeline, batch)
+        answers += _submit_batch(conn, pipeline, batch, asking)
+        asking = None  # room for all was there when the first of them were stored
     return answers
 
 
-def _submit_batch(conn: Connection, pipeline: str, batch: Sequence[Request]) -> list[Submitted]:
-    ids = [uuid7() for _ in batch] if len(batch) == 1 else sorted(uuid7() for _ in batch)
-    hashes = [None if r.key is None else hashlib.sha256(r.key.encode()).digest() for r in batch]
-    prints = [hashlib.sha256(r.input).digest() for r in batch]
+@dataclass(frozen=True, slots=True)
+class Born:
+    """A run that began to exist, as ``follow`` needs it."""
+
+    id: str
+    pool: str
+    lane: str | None
+    lane_rank: int | None
+    lane_limit: int | None
+
+
+def insert(
+    conn: Connection, pipeline: str, requests: Sequence[Request], *, asking: int | None
+) -> tuple[list[str], list[Born]]:
+    """The statement alone, in the caller's transaction; returns all ids and what was born.
+
+    Who is not born lost to an earlier run with its key (see ``resolve``), or there was no room for
+    ``asking`` more. At most ``BATCH`` requests; ``follow`` comes after the commit.
+    """
+    ids = [uuid7() for _ in requests] if len(requests) == 1 else sorted(uuid7() for _ in requests)
     params: dict[str, Any] = {
         "pipeline": pipeline,
         "ids": ids,
-        "key_hashes": hashes,
-        "input_hashes": prints,
-        "keys": [r.key for r in batch],
-        "inputs": [r.input.decode() for r in batch],
+        "keys": [r.key for r in requests],
+        "inputs": [r.input.decode() for r in requests],
+        "asking": asking,
     }
+    born = [Born(*row) for row in conn.execute(SQL.submit, params).fetchall()]
+    free = {one.pool for one in born if one.lane is None}
+    if free:
+        wake.wake(conn, free)
+    return ids, born
 
-    def act() -> list[Any]:
-        with transaction(conn):
-            rows = conn.execute(SQL.submit, params).fetchall()
-            free = {row[1] for row in rows if row[2] is None}
-            if free:
-                wake.wake(conn, free)
-            return rows
 
-    born = retrying(act)
+def follow(conn: Connection, pipeline: str, born: Sequence[Born]) -> None:
+    """After the commit: admission of what was born behind lanes."""
     late: dict[str, int] = {}
-    limits: dict[str, int] = {}
-    for _, _, name, place, limit in born:
-        if name is not None:
-            late[name] = min(place, late.get(name, place))
-            limits[name] = limit
+    limits: dict[str, int | None] = {}
+    for one in born:
+        if one.lane is not None:
+            assert one.lane_rank is not None
+            late[one.lane] = min(one.lane_rank, late.get(one.lane, one.lane_rank))
+            limits[one.lane] = one.lane_limit
     if any(name != lane.pipeline_lane(pipeline) for name in limits):
         lane.make_rows(conn, [(name, limit, None) for name, limit in limits.items()])
     lane.admit(conn, late, late=late)
-    made = {row[0] if isinstance(row[0], str) else str(row[0]) for row in born}
+
+
+def _submit_batch(
+    conn: Connection, pipeline: str, batch: Sequence[Request], asking: int | None
+) -> list[Submitted]:
+    def act() -> tuple[list[str], list[Born]]:
+        with transaction(conn):
+            return insert(conn, pipeline, batch, asking=asking)
+
+    ids, born = retrying(act)
+    follow(conn, pipeline, born)
+    made = {one.id for one in born}
     if len(made) == len(batch):
         return [Submitted(i) for i in ids]
-    return _answers(conn, pipeline, ids, hashes, prints, made)
+    answers: list[Submitted | None] = [
+        Submitted(i) if i in made else known
+        for i, known in zip(ids, existing(conn, pipeline, batch), strict=True)
+    ]
+    missing = [place for place, answer in enumerate(answers) if answer is None]
+    if missing:
+        if made or asking is None or not _room(conn, pipeline, len(missing)):
+            _say_why(conn, pipeline)
+        # full for all of them, but some exist already: the new ones alone have room
+        new = _submit_batch(conn, pipeline, [batch[place] for place in missing], len(missing))
+        for place, answer in zip(missing, new, strict=True):
+            answers[place] = answer
+    return [answer for answer in answers if answer is not None]
 
 
-def _answers(
-    conn: Connection,
-    pipeline: str,
-    ids: Sequence[str],
-    hashes: Sequence[bytes | None],
-    prints: Sequence[bytes],
-    made: set[str],
-) -> list[Submitted]:
-    """Who is not born lost to an earlier run with its key (or the pipeline has just gone)."""
-    wanted = [h for i, h in zip(ids, hashes, strict=True) if i not in made and h is not None]
-    rows = conn.execute(SQL.existing, {"pipeline": pipeline, "key_hashes": wanted}).fetchall()
-    winners = {bytes(row[0]): row for row in rows}
-    answers: list[Submitted] = []
-    for run_id, key_hash, print_ in zip(ids, hashes, prints, strict=True):
-        if run_id in made:
-            answers.append(Submitted(run_id))
-            continue
-        found = winners.get(key_hash) if key_hash is not None else None
-        if found is None:
-            per = target(conn, pipeline).lane_per  # or says what is wrong with the name
-            if per is not None:
-                msg = f'the input has no "{per}", which the pipeline\'s concurrency is counted by'
-                raise InputRefused(msg, path=f"$.{per}")
-            msg = f'pipeline "{pipeline}" vanished while a run was submitted'
-            raise UnknownPipeline(msg, hint="Deploy it again: suimon deploy PATH")
-        _, winner, input_hash, status, pruned = found
-        answers.append(
-            Submitted(
-                str(winner),
-                duplicate=True,
-                same_input=bytes(input_hash) == print_,
-                pruned=bool(pruned),
-                status=status or "pruned",
-            )
+def existing(
+    conn: Connection, pipeline: str, requests: Sequence[Request]
+) -> list[Submitted | None]:
+    """At each request's place: the run its key has already, or None."""
+    params = {
+        "pipeline": pipeline,
+        "keys": [r.key for r in requests],
+        "inputs": [r.input.decode() for r in requests],
+    }
+    found: list[Submitted | None] = [None] * len(requests)
+    for place, run_id, same, status in conn.execute(SQL.existing, params).fetchall():
+        found[place - 1] = Submitted(
+            str(run_id),
+            duplicate=True,
+            same_input=same,
+            pruned=status is None,
+            status=status or "pruned",
         )
-    return answers
+    return found
+
+
+def _room(conn: Connection, pipeline: str, count: int) -> bool:
+    row = conn.execute(SQL.room, {"pipeline": pipeline}).fetchone()
+    return row is not None and (row[0] is None or row[1] + count <= row[0])
+
+
+def _say_why(conn: Connection, pipeline: str) -> NoReturn:
+    """Nothing was born and no key explains it: say which it was."""
+    per = target(conn, pipeline).lane_per  # or says what is wrong with the name
+    row = conn.execute(SQL.room, {"pipeline": pipeline}).fetchone()
+    if row is not None and row[0] is not None:
+        raise full(pipeline, row[0], row[1])
+    if per is not None:
+        msg = f'the input has no "{per}", which the pipeline\'s concurrency is counted by'
+        raise InputRefused(msg, path=f"$.{per}")
+    msg = f'pipeline "{pipeline}" vanished while a run was submitted'
+    raise UnknownPipeline(msg, hint="Deploy it again: suimon deploy PATH")
+
+
+def full(pipeline: str, max_queued: int, queued: int) -> QueueFull:
+    """The refusal of a pipeline that has as many waiting runs as it may have."""
+    msg = f'pipeline "{pipeline}" has {queued:,} waiting runs; its max_queued is {max_queued:,}'
+    hint = f"Nothing was stored; ask again later. What holds it up: suimon status, {pipeline}"
+    return QueueFull(msg, hint=hint)
 
 
 def in_the_way(

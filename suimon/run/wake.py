@@ -19,6 +19,7 @@ from suimon.db.statements import statements
 SQL = statements(__package__, "wake.sql")
 CHANNEL = "suimon_wake"
 CANCEL_CHANNEL = "suimon_cancel"
+DOORS_CHANNEL = "suimon_doors"
 
 
 def wake(conn: Connection, pools: Iterable[str]) -> None:
@@ -39,6 +40,11 @@ def go_idle(conn: Connection, worker: int) -> int | None:
     """Commit the idle flag, then take the mark; None: this worker is buried."""
     if conn.execute(SQL.idle_on, {"worker": worker}).fetchone() is None:
         return None
+    return mark(conn)
+
+
+def mark(conn: Connection) -> int:
+    """A transaction id: whoever had begun to write before now holds a lower one."""
     row = conn.execute(SQL.idle_mark).fetchone()
     assert row is not None
     return int(row[0])

@@ -16,6 +16,9 @@ listen suimon_wake;
 -- name: listen_cancel
 listen suimon_cancel;
 
+-- name: listen_doors
+listen suimon_doors;
+
 -- name: idle_on
 update suimon.workers set idle = true where id = %(worker)s and not dead returning id;
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from suimon.core import reasons
 from suimon.db.connect import Connection
-from suimon.run import read
+from suimon.run import pause, read
 from suimon.run.read import SQL, Run, as_json, named
 
 
@@ -100,7 +100,22 @@ def _workers(conn: Connection, run: Run, text: str) -> dict[str, Any]:
     return {"text": text, "workers": found}
 
 
+def _paused(conn: Connection, run: Run, text: str) -> dict[str, Any]:
+    what = (run.reason or "").partition(":")[2]
+    found = pause.listed(conn, what)
+    if not found:
+        return {"text": f"{text} (it has just been resumed)", "pause": None}
+    one = found[0]
+    said = f": {one['why']}" if one["why"] else ""
+    text = (
+        f"{one['kind']} {one['name']} was paused by {one['by']} at {one['at']}{said}; "
+        f"it goes on with: {one['resume']}"
+    )
+    return {"text": text, "pause": one}
+
+
 _MORE = {
+    "paused": _paused,
     "lane": _lane,
     "children": _children,
     "cancelling": _children,

@@ -12,17 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import psycopg
 
 from suimon.core import clock
 from suimon.db.connect import Connection, retrying, transaction
+from suimon.outbox import emit
 from suimon.run import claim, finish, lane, rescue, step, wait, wake
 from suimon.run.claim import Claimed
 from suimon.run.finish import Again, Ended, Settled
 from suimon.run.step import LogText, Step
+
+#: Events of one transaction, which others wait for; more are told in several.
+EVENTS: Final = 2_000
 
 
 @dataclass(slots=True)
@@ -87,10 +91,7 @@ Answer = tuple[Callable[[Outcome, Any], None], Any]
 def execute(conn: Connection, batch: Batch) -> Outcome:
     """Do it, whole. Raises psycopg.OperationalError when the connection breaks (send it again)."""
     began = clock.monotonic()
-    try:
-        outcome = retrying(lambda: _send(conn, batch))
-    except (psycopg.DataError, psycopg.IntegrityError) as error:
-        outcome = _in_halves(conn, batch, error)
+    outcome = _execute(conn, batch)
     outcome.took = clock.monotonic() - began
     foreign = outcome.pools - ({batch.want.pool} if batch.want else set())
     full = batch.want is not None and len(outcome.claimed) >= batch.want.n
@@ -124,6 +125,25 @@ def probe(
     return Probe(mark, safe, execute(conn, Batch(worker, worker_name, want=want)))
 
 
+def _execute(conn: Connection, batch: Batch) -> Outcome:
+    """In one transaction, or in halves: too many events in it, or a row that cannot be stored."""
+    if _events(batch) > EVENTS and len(batch.ended) + len(batch.steps) > 1:
+        return _in_halves(conn, batch)
+    try:
+        return retrying(lambda: _send(conn, batch))
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        if not (batch.ended or batch.steps or batch.again or batch.logs):
+            raise
+        if len(batch.ended) + len(batch.steps) + len(batch.again) + len(batch.logs) == 1:
+            return _send(conn, _as_failure(batch, error))
+        return _in_halves(conn, batch)
+
+
+def _events(batch: Batch) -> int:
+    told = [e.events for e in batch.ended if e.events] + [s.events for s in batch.steps if s.events]
+    return sum(map(len, told))
+
+
 def _send(conn: Connection, batch: Batch) -> Outcome:
     """One pipeline. Answers are read after its end."""
     answers: list[Answer] = []
@@ -154,13 +174,16 @@ def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
         [i for i, _ in batch.released],
         [i for i, _, _ in batch.held_back],
     ]
-    if sum(map(bool, kinds)) > 1:
+    told = [(e.id, e.claim_no, e.events) for e in batch.ended if e.events]
+    if told or sum(map(bool, kinds)) > 1:
         ids = [run_id for kind in kinds for run_id in kind]
         conn.execute(claim.SQL.lock_held, {"ids": ids, "worker": batch.worker}, prepare=True)
     if batch.logs:
         step.send_logs(conn, batch.worker, batch.logs)
     if batch.progress:
         step.send_progress(conn, batch.worker, batch.progress)
+    if told:  # before the end, while they are locked and still running under their claims
+        emit.send_of_steps(conn, batch.worker, told)
     if batch.ended:
         yield _ended, finish.send(conn, batch.worker, batch.ended)
     if batch.again:
@@ -178,6 +201,9 @@ def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
     # last: a run with steps may be the parent of one that ends here, whose fan-out comes first
     if batch.steps:
         yield _steps, step.send(conn, batch.worker, batch.steps)
+        told = [(s.id, s.claim_no, s.events) for s in batch.steps if s.events]
+        if told:  # after the record, which has locked those that were ours
+            emit.send_of_steps(conn, batch.worker, told)
 
 
 def _send_follows(conn: Connection, batch: Batch) -> Iterator[Answer]:
@@ -236,13 +262,11 @@ def _claimed(outcome: Outcome, cursor: Any) -> None:
     outcome.claimed = claim.rows(cursor)
 
 
-def _in_halves(conn: Connection, batch: Batch, error: psycopg.Error) -> Outcome:
-    """Find the row that cannot be stored: its run fails with that error, the others go through."""
-    parts = [*batch.ended, *batch.steps, *batch.again, *batch.logs]
-    if not parts:
-        raise error
-    if len(parts) == 1:
-        return _send(conn, _as_failure(batch, error))
+def _in_halves(conn: Connection, batch: Batch) -> Outcome:
+    """Two transactions; a row that cannot be stored is found by halving: its run fails with that
+    error, the others go through. Log text goes first: after its run's end it would be refused.
+    """
+    parts = [*batch.logs, *batch.ended, *batch.steps, *batch.again]
     middle = len(parts) // 2
     total = Outcome()
     for index, chosen in enumerate((parts[:middle], parts[middle:])):
@@ -259,10 +283,7 @@ def _in_halves(conn: Connection, batch: Batch, error: psycopg.Error) -> Outcome:
             later=batch.later if first else [],
             want=None if first else batch.want,
         )
-        try:
-            part = retrying(lambda half=half: _send(conn, half))  # type: ignore[misc]
-        except (psycopg.DataError, psycopg.IntegrityError) as inner:
-            part = _in_halves(conn, half, inner)
+        part = _execute(conn, half)
         total.ended |= part.ended
         total.again |= part.again
         total.later |= part.later
@@ -289,8 +310,12 @@ def _as_failure(batch: Batch, error: psycopg.Error) -> Batch:
     ).decode()
     return replace(
         batch,
-        ended=[replace(e, status="failed", output="", error=text) for e in batch.ended],
-        steps=[replace(s, status="failed", output="", error=text) for s in batch.steps],
+        ended=[
+            replace(e, status="failed", output="", error=text, events=None) for e in batch.ended
+        ],
+        steps=[
+            replace(s, status="failed", output="", error=text, events=None) for s in batch.steps
+        ],
         again=[replace(a, error=text) for a in batch.again],
         logs=[replace(t, text=f"(a log text could not be stored: {message})") for t in batch.logs],
     )

@@ -196,6 +196,7 @@ class Driver:
                 duration_us,
                 output.decode() if output is not None else "",
                 orjson.dumps(error).decode() if error is not None else "",
+                held.take_told() if held.told is not None and status == "succeeded" else None,
             )
         )
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from suimon.core import backoff
 from suimon.core.durations import seconds
+from suimon.core.events import Event
 from suimon.run.claim import Claimed
 from suimon.worker import wire
 from suimon.worker.rawlog import RawLog
@@ -92,10 +93,16 @@ class Held:
     waited_since: float = 0.0  # when it was given to its slot
     gone: bool = False  # not ours any more; whatever its slot still says is dropped
     raw: RawLog | None = None
+    told: tuple[int, list[Event]] | None = None  # the token of a try, and the events it told
 
     @property
     def fence(self) -> tuple[str, int]:
         return self.run.id, self.run.claim_no
+
+    def take_told(self) -> list[Event] | None:
+        """What the try that just ended well has told, once."""
+        told, self.told = self.told, None
+        return told[1] if told is not None and told[0] == self.token else None
 
 
 @dataclass(slots=True)

@@ -2,7 +2,8 @@
 
 What a claim does not bring is fetched in one request: graphs never seen, a fan-out's shared inputs,
 and the records of runs with several vertices. A run whose function this worker's code has not is
-held back with its reason (``no_code:...``); it is never failed for that.
+held back with its reason (``no_code:...``); it is never failed for that. So is one that may not
+begin since its pipeline is paused (``paused:...``).
 """
 
 from __future__ import annotations
@@ -123,7 +124,16 @@ class Intake:
         self._worker = worker
 
     def take(self, claimed: Sequence[Claimed]) -> None:
-        """Hold the rows, fetch what is missing, then hand each one on."""
+        """Hold the rows, fetch what is missing, then hand each one on.
+
+        What met a pause of its pipeline goes back at once: a run that was asked to stop does not.
+        """
+        back = [row for row in claimed if row.paused and not row.cancel_requested]
+        for row in back:
+            self._worker.outbox.hold_back(self._worker.hold(row), f"paused:{row.paused}")
+        claimed = [row for row in claimed if not row.paused or row.cancel_requested]
+        if not claimed:
+            return
         held = [self._worker.hold(row) for row in claimed]
         programs = self._worker.programs
         graphs = sorted({r.graph_id for r in claimed if r.graph_id not in programs.graphs})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from suimon.core import clock
 from suimon.db import migrate
 from suimon.errors import SchemaMismatch
-from suimon.run import rescue
+from suimon.run import rescue, wake
 from suimon.worker import intake
 from suimon.worker.beat import Events, Heart
 from suimon.worker.held import Slot
@@ -80,7 +80,7 @@ class Joining:
             self.listener = Listener(
                 self._worker.options.listen_url,
                 woken=self._heard,
-                look=lambda: self._worker.post(self._worker.sender.hungry),
+                look=self._look,
             )
             self.listener.start()
         self._worker.sender.code_waits = True
@@ -130,7 +130,15 @@ class Joining:
         )
         self._worker.slots.kill_all("no heartbeat was accepted")
 
+    def _look(self) -> None:
+        """Notifications may be missing."""
+        self._worker.upkeep.doors_soon()
+        self._worker.post(self._worker.sender.hungry)
+
     def _heard(self, channel: str, payload: str) -> None:
+        if channel == wake.DOORS_CHANNEL:
+            self._worker.upkeep.heard(payload)
+            return
         if channel == "suimon_cancel":
             if payload == str(self._worker.id):
                 self._worker.post(self._worker.stops.look_for_cancels)

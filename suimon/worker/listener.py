@@ -61,6 +61,7 @@ class Listener(threading.Thread):
                     continue
                 conn.execute(wake.SQL.listen)
                 conn.execute(wake.SQL.listen_cancel)
+                conn.execute(wake.SQL.listen_doors)
                 said = False
                 self.listening.set()
                 self._look()

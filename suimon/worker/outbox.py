@@ -109,7 +109,7 @@ class Outbox:
         self.steps.append(step)
 
     def hold_back(self, held: Held, reason: str) -> None:
-        """This worker's code has not what the run needs."""
+        """This worker's code has not what the run needs, or the run's pipeline is paused."""
         self._touch(held.run.lane, None)
         self.held_back.append((*held.fence, reason))
 

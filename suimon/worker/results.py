@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from suimon.core import backoff, clock
+from suimon.core.events import Event
 from suimon.run.finish import Again, Ended
 from suimon.worker import wire
 from suimon.worker.held import Held, Slot
@@ -63,19 +64,25 @@ class Results:
                 self._failure(slot, held, int(parts[2]), orjson.loads(parts[3]))
         elif head == b"E":
             self._list_ended(slot, int(parts[1]), orjson.loads(parts[2]))
-        elif head == b"L":
-            held = self._worker.tokens.get(int(parts[1]))
-            if held is not None:
-                self._worker.outbox.log(held, parts[2].decode(), orjson.loads(parts[3]))
+        elif head in (b"L", b"G", b"V"):
+            self._said(head, parts)
         elif head == b"Q":
             self._questions.ask(int(parts[1]), orjson.loads(parts[2]))
-        elif head == b"G":
-            held = self._worker.tokens.get(int(parts[1]))
-            if held is not None and not held.gone:
-                self._worker.outbox.say_progress(held, int(parts[2]), int(parts[3]))
         else:
             log.error("slot %d said %r; it is ended", slot.no, parts[0][:40])
             self._worker.slots.kill(slot, "it does not speak the protocol")
+
+    def _said(self, head: bytes, parts: list[bytes]) -> None:
+        """Beside its result: log text, progress, and the events of a try that ended well."""
+        held = self._worker.tokens.get(int(parts[1]))
+        if held is None:
+            return
+        if head == b"L":
+            self._worker.outbox.log(held, parts[2].decode(), orjson.loads(parts[3]))
+        elif head == b"V":
+            held.told = (held.token, [Event(*each) for each in orjson.loads(parts[2])])
+        elif not held.gone:
+            self._worker.outbox.say_progress(held, int(parts[2]), int(parts[3]))
 
     # ------------------------------------------------------------------ ends
 
@@ -93,6 +100,7 @@ class Results:
             assert held.vertex is not None
             self._worker.driver.step_done(held, held.vertex, "succeeded", took_us, output, None)
             return
+        told = None if held.told is None else held.take_told()
         run = held.run
         self._worker.outbox.end(
             Ended(
@@ -104,6 +112,7 @@ class Results:
                 took_us,
                 run.fanout_id,
                 run.lane,
+                told,
             )
         )
 

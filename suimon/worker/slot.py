@@ -31,6 +31,7 @@ from typing import Any
 
 from suimon import errors
 from suimon.core import clock
+from suimon.core.redact import Redactor
 from suimon.worker import processes, slot_code, slot_spawn, wire
 from suimon.worker.slot_async import AsyncLane
 from suimon.worker.slot_io import Commands, Output, leave
@@ -66,6 +67,8 @@ class Slot(Desk):
         self.commands = Commands(fd_in, self.obey, self.tick)
         self.main_thread = threading.get_ident()
         self.programs: dict[int, Program] = {}
+        self.secrets = {}
+        self.hidden = Redactor()
         self.runs: dict[int, Run] = {}
         self.waiting: deque[Run] = deque()
         self.live: Run | None = None
@@ -193,7 +196,9 @@ class Slot(Desk):
                 value = call_user(run.program.function, args, kwargs)  # type: ignore[arg-type]
                 ended = clock.monotonic()
                 self.live = None
-                line = wire.success(run.token, microseconds(started, ended), encode(value))
+                line = wire.success(
+                    run.token, microseconds(started, ended), encode(value, self.hidden)
+                )
         except BaseException as error:  # noqa: BLE001 - user code; every end must be told
             self.live = None
             if self.forked:
@@ -212,6 +217,8 @@ class Slot(Desk):
         """The run's last line, after everything else of it; then it is forgotten."""
         if run.journal is not None or run.pending_progress is not None:
             run.settle()
+        if run.told is not None and line[0] != 70:  # "F": of a failed try nothing is told
+            self.output.write(wire.events(run.token, run.told.events))
         self.runs.pop(run.token, None)
         self.output.write(line)
 
@@ -247,6 +254,10 @@ class Slot(Desk):
 
     def take_program(self, body: dict[str, Any]) -> None:
         self.programs[body["n"]] = Program(body)
+
+    def take_secrets(self, values: dict[str, str]) -> None:
+        self.hidden.add(values)
+        self.secrets |= values
 
     def forget(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -292,6 +303,7 @@ class Slot(Desk):
     orders: dict[str, Callable[..., None]] = {  # noqa: RUF012 - never changed
         "I": lambda slot, body: slot.start.put(body),
         "P": take_program,
+        "K": take_secrets,
         "R": take_runs,
         "D": forget,
         "A": acknowledged,

@@ -77,7 +77,9 @@ class AsyncLane:
             assert run.program.function is not None
             async with asyncio.timeout(run.program.timeout) as limit:
                 value = await run.program.function(*args, **kwargs)
-            line = wire.success(run.token, microseconds(started, clock.monotonic()), encode(value))
+            line = wire.success(
+                run.token, microseconds(started, clock.monotonic()), encode(value, run.desk.hidden)
+            )
         except BaseException as error:  # noqa: BLE001 - user code; every end must be told
             if isinstance(error, TimeoutError) and limit is not None and limit.expired():
                 line = wire.failure(

@@ -5,6 +5,8 @@ a try go to the worker as they come (gathered for a moment, so that a flood of s
 flood of messages); after that only the last 512 KB are kept, and sent when the try ends with a note
 of how much is missing. Bytes that are not text, NUL and lone surrogates are shown escaped.
 
+Secrets that the slot holds are taken out here, before anything is kept, cut or sent.
+
 Raw descriptors 1 and 2 (subprocesses, C code) do not pass here; the worker reads them itself.
 """
 
@@ -18,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 
 from suimon.core import clock
+from suimon.core.redact import Redactor, Stream
 from suimon.worker import wire
 
 HEAD_BYTES = 512 * 1024
@@ -38,11 +41,16 @@ def printable(text: str) -> str:
 class RunLog:
     """The log of one try. Any thread may write."""
 
-    __slots__ = ("_gathered", "_lock", "_ring", "_ring_size", "_sent_at", "_size", "dropped",
-                 "room", "send", "stream", "token")  # fmt: skip
+    __slots__ = ("_gathered", "_hidden", "_lock", "_ring", "_ring_size", "_sent_at", "_size",
+                 "_streams", "dropped", "room", "send", "stream", "token")  # fmt: skip
 
-    def __init__(self, token: int, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, token: int, send: Callable[[bytes], None], hidden: Redactor | None = None
+    ) -> None:
+        """`hidden` takes out secrets, also those that come in two pieces; it may learn more."""
         self.token = token
+        self._hidden = hidden
+        self._streams: dict[str, Stream] = {}
         self.send = send
         self.room = HEAD_BYTES
         self.dropped = 0
@@ -56,6 +64,14 @@ class RunLog:
 
     def write(self, stream: str, text: str) -> None:
         """Take a piece of text; it is sent now, soon, or at the end."""
+        with self._lock:
+            if self._hidden:
+                if stream not in self._streams:
+                    self._streams[stream] = self._hidden.stream()
+                text = self._streams[stream].feed(text)
+            self._take(stream, text)
+
+    def _take(self, stream: str, text: str) -> None:
         with self._lock:
             if self.room > 0:
                 head, text = text[: self.room], text[self.room :]
@@ -79,6 +95,9 @@ class RunLog:
     def finish(self) -> None:
         """The try has ended: send the rest, the note of what is missing, and the kept end."""
         with self._lock:
+            for name, one in self._streams.items():
+                self._take(name, one.end())
+            self._streams.clear()
             self.flush()
             if self.dropped:
                 note = f"{self.dropped} bytes of output were dropped here"

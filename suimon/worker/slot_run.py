@@ -15,9 +15,23 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+import orjson
+
 from suimon import errors
-from suimon.context import Child, Context, Counts, Later, MergeResult, Row, Rows, Which
+from suimon.context import (
+    Child,
+    Context,
+    Counts,
+    Later,
+    MergeResult,
+    Row,
+    Rows,
+    Which,
+    not_granted,
+)
 from suimon.core import clock, jsonsafe
+from suimon.core.events import Told
+from suimon.core.redact import Redactor
 from suimon.worker import slot_code, wire
 from suimon.worker.slot_logs import RunLog, printable
 
@@ -32,7 +46,11 @@ CURRENT: ContextVar[Run | None] = ContextVar("suimon_run", default=None)
 
 
 class Desk:
-    """What a run needs of its slot: a way out, and a place for its questions."""
+    """What a run needs of its slot: a way out, a place for its questions, and the secrets."""
+
+    #: What this process holds, by name, and what takes it out of all that leaves it.
+    secrets: dict[str, str]
+    hidden: Redactor
 
     def write(self, line: bytes) -> None:
         raise NotImplementedError
@@ -56,6 +74,7 @@ class Program:
         ]
         self.timeout: float | None = definition.get("timeout")
         self.source: dict[str, Any] = definition.get("source") or {}
+        self.secrets: frozenset[str] = frozenset(definition.get("secrets") or ())
         self.ready = False
         self.is_async = False
         self.wants_context = False
@@ -78,7 +97,7 @@ class Run:
 
     __slots__ = ("acks", "attempt", "begun", "cancelled", "desk", "given", "item_key", "journal",
                  "pending_progress", "pids", "pipeline", "program", "progress_at", "run_id", "task",
-                 "tasks", "token")  # fmt: skip
+                 "tasks", "token", "told")  # fmt: skip
 
     def __init__(self, desk: Desk, program: Program, token: int, given: Any, meta: list[Any]):
         self.desk = desk
@@ -95,6 +114,7 @@ class Run:
         self.pids: list[int] | None = None
         self.progress_at = 0.0
         self.pending_progress: tuple[int, int] | None = None
+        self.told: Told | None = None
 
     # ------------------------------------------------------------------ arguments
 
@@ -161,7 +181,7 @@ class Run:
     def printed(self) -> RunLog:
         """The log, made when something is first written to it."""
         if self.journal is None:
-            self.journal = RunLog(self.token, self.desk.write)
+            self.journal = RunLog(self.token, self.desk.write, self.desk.hidden)
         return self.journal
 
     def progress(self, done: int, total: int) -> None:
@@ -173,12 +193,29 @@ class Run:
         self.pending_progress = None
         self.desk.write(wire.progress(self.token, done, total))
 
+    def emit(self, kind: str, payload: Any, key: str | None) -> None:
+        """Kept until the try has ended well; a thread of the user's may tell too."""
+        if self.told is None:
+            self.told = Told(f"{self.run_id}:{self.program.vertex}")
+        hidden = self.desk.hidden
+        if hidden:
+            payload = orjson.loads(hidden.json(jsonsafe.dumps(payload, what="payload")))
+            key = hidden.text(key) if isinstance(key, str) else key
+        self.told.add(kind, payload, key)
+
     @property
     def is_async(self) -> bool:
         return self.program.is_async
 
+    def secret(self, name: str) -> str:
+        granted = self.program.secrets
+        if name not in granted:
+            raise not_granted(name, granted)
+        return self.desk.secrets[name]
+
     def ask(self, body: dict[str, Any]) -> Any:
         """Ask the worker and wait for its answer; a cancel ends the wait."""
+        body = self._without_secrets(body)
         reply = self.desk.ask(self, body)
         while True:
             try:
@@ -189,6 +226,7 @@ class Run:
                     raise errors.Cancelled(msg) from None
 
     async def ask_async(self, body: dict[str, Any]) -> Any:
+        body = self._without_secrets(body)
         reply = self.desk.ask(self, body)
         # The answer usually is there within a millisecond; a longer one is not worth a thread.
         pause = 0.001
@@ -198,6 +236,16 @@ class Run:
             except queue.Empty:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 0.05)
+
+    def _without_secrets(self, body: dict[str, Any]) -> dict[str, Any]:
+        """What is asked may be stored. A checkpoint is read back, so it is refused, not changed."""
+        if not self.desk.hidden or body["op"] == "artifact_part":
+            return body
+        cleaned: dict[str, Any] = self.desk.hidden.value(body)
+        if body["op"] == "checkpoint_put" and cleaned != body:
+            msg = "a checkpoint may not hold a secret"
+            raise errors.Fatal(msg, hint="Read it anew in each try: ctx.secret(name)")
+        return cleaned
 
     def settle(self) -> None:
         """Nothing of this run may come after its result: send what is held back."""
@@ -257,11 +305,12 @@ def microseconds(started: float, ended: float) -> int:
     return int((ended - started) * 1e6)
 
 
-def encode(value: Any) -> bytes:
-    """The result as JSON text, or InvalidJson / PayloadTooLarge."""
+def encode(value: Any, hidden: Redactor) -> bytes:
+    """The result as JSON text without secrets, or InvalidJson / PayloadTooLarge."""
     if value is None:
         return b"null"
-    return jsonsafe.dumps(value, what="result", limit=wire.RESULT_LIMIT_BYTES)
+    text = jsonsafe.dumps(value, what="result", limit=wire.RESULT_LIMIT_BYTES)
+    return hidden.json(text) if hidden else text
 
 
 def failure(run: Run, error: BaseException, microseconds: int, *, binding: bool = False) -> bytes:
@@ -272,20 +321,21 @@ def failure(run: Run, error: BaseException, microseconds: int, *, binding: bool 
 def describe(run: Run, error: BaseException, *, binding: bool = False) -> dict[str, Any]:
     """The error as an object: type, message, kind, and the traceback where one helps."""
     kind = kind_of(run, error, binding=binding)
+    hide = run.desk.hidden.text  # before anything is cut: half a secret is not recognised
     body: dict[str, Any] = {
-        "type": type(error).__name__,
-        "message": _message(error),
+        "type": hide(type(error).__name__),
+        "message": _message(error, hide),
         "kind": kind,
     }
     if isinstance(error, errors.SuimonError):
         body |= {
-            name: printable(str(value))[:MESSAGE_CHARS]
+            name: hide(printable(str(value)))[:MESSAGE_CHARS]
             for name, value in error.to_json().items()
             if name not in ("type", "message") and value is not None
         }
     if isinstance(error, Later):
         body["delay_s"] = error.delay_seconds
-    trace = _traceback(error) if kind in ("error", "fatal") else ""
+    trace = _traceback(error, hide) if kind in ("error", "fatal") else ""
     if trace:
         body["traceback"] = trace
     return body
@@ -296,7 +346,7 @@ def kind_of(run: Run, error: BaseException, *, binding: bool = False) -> str:
         return "cancelled"
     if isinstance(error, Later):
         return "later"
-    if isinstance(error, errors.Fatal):
+    if isinstance(error, errors.Fatal | errors.SecretError):
         return "fatal"
     if isinstance(error, errors.PayloadTooLarge):
         return "too_large"
@@ -307,7 +357,7 @@ def kind_of(run: Run, error: BaseException, *, binding: bool = False) -> str:
     return "error"
 
 
-def _message(error: BaseException) -> str:
+def _message(error: BaseException, hide: Callable[[str], str]) -> str:
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not hide the failure
@@ -316,10 +366,10 @@ def _message(error: BaseException) -> str:
         text = f"the task called sys.exit({text}); return a value or raise an error instead"
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
         text = f"the worker's disk is full: {text}"
-    return _cut(printable(text), MESSAGE_CHARS)
+    return _cut(hide(printable(text)), MESSAGE_CHARS)
 
 
-def _traceback(error: BaseException) -> str:
+def _traceback(error: BaseException, hide: Callable[[str], str]) -> str:
     """The user's part of the traceback: our own frames at its top are left out."""
     trace = error.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_globals.get("__name__", "")):
@@ -330,7 +380,7 @@ def _traceback(error: BaseException) -> str:
         lines = traceback.format_exception(type(error), error, trace, limit=-FRAMES)
     except Exception:  # noqa: BLE001 - as in _message
         return ""
-    return _cut(printable("".join(lines)), wire.TRACEBACK_CHARS)
+    return _cut(hide(printable("".join(lines))), wire.TRACEBACK_CHARS)
 
 
 def _is_ours(module: str) -> bool:

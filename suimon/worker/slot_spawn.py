@@ -49,6 +49,9 @@ class Chunks:
     def add(self, item: Any) -> None:
         """Take one item; sends when the chunk is full, and waits while two are on their way."""
         text = jsonsafe.dumps(item, what=f"item {self.total}", limit=wire.RESULT_LIMIT_BYTES)
+        if self.run.desk.hidden:
+            text = self.run.desk.hidden.json(text)
+            item = None  # its key is read from the text
         if self.max_items is not None and self.total >= self.max_items:
             msg = f"the list has more than max_items={self.max_items} items"
             raise ItemRefusedError(msg)

@@ -17,7 +17,7 @@ import psycopg
 from suimon.core import clock
 from suimon.db import connect
 from suimon.db.connect import Connection
-from suimon.duties import sweep
+from suimon.duties import doors, sweep
 from suimon.errors import DatabaseUnavailable, SuimonError
 from suimon.run import cancel, finish, rescue, wake
 
@@ -35,6 +35,8 @@ class Upkeep(threading.Thread):
         self._timers: list[float] = []
         self._asked: dict[str, Callable[[Connection], None]] = {}
         self._next_sweep = clock.boottime() + (0.0 if duties else float("inf"))
+        self._keeper = doors.Keeper()
+        self._next_doors = float("inf")
 
     # ------------------------------------------------------------------ requests
 
@@ -68,6 +70,20 @@ class Upkeep(threading.Thread):
         if pools:
             self._ask(f"wake {pools}", lambda conn: wake.wake(conn, pools))
 
+    def doors_soon(self) -> None:
+        """Something may have come to the doors; nothing for those that keep none."""
+        if self._duties:
+            self._ask("doors", self._look_at_doors)
+
+    def heard(self, payload: str) -> None:
+        """A notification for whoever keeps the doors."""
+        if not self._duties:
+            return
+        if payload.startswith(("lane ", "pool ")):
+            self._ask(payload, lambda conn: doors.heard(conn, payload))
+        else:
+            self.doors_soon()
+
     def close(self) -> None:
         self._ending.set()
         with self._changed:
@@ -95,7 +111,7 @@ class Upkeep(threading.Thread):
                     except SuimonError as error:
                         log.warning("%s: %s", name, error)
                 if sweep_due:
-                    sweep.run(conn, self._worker)
+                    self._sweep(conn)
             except (psycopg.Error, DatabaseUnavailable) as error:
                 log.warning("upkeep: %s", str(error).splitlines()[0] if str(error) else error)
                 if conn is not None:
@@ -117,6 +133,9 @@ class Upkeep(threading.Thread):
                     while self._timers and self._timers[0] <= now:
                         heapq.heappop(self._timers)
                     self._asked["timers"] = _due
+                if self._next_doors <= now:
+                    self._next_doors = float("inf")
+                    self._asked["doors"] = self._look_at_doors
                 sweep_due = now >= self._next_sweep
                 if sweep_due:
                     self._next_sweep = now + self._sweep_s
@@ -124,8 +143,18 @@ class Upkeep(threading.Thread):
                     acts = list(self._asked.items())
                     self._asked.clear()
                     return acts, sweep_due
-                until = min([self._next_sweep, *self._timers[:1]])
+                until = min([self._next_sweep, self._next_doors, *self._timers[:1]])
                 self._changed.wait(min(until - now, 3600.0))
+
+    def _sweep(self, conn: Connection) -> None:
+        """The wall clock may have jumped: what the doors wait for is asked for anew."""
+        worked = sweep.run(conn, self._worker)
+        if worked or self._next_doors != float("inf"):
+            self._look_at_doors(conn)
+
+    def _look_at_doors(self, conn: Connection) -> None:
+        next_s = self._keeper.look(conn)
+        self._next_doors = float("inf") if next_s is None else clock.boottime() + next_s
 
     def _rescue(self, conn: Connection) -> None:
         count, follows = rescue.rescue(conn)

@@ -7,6 +7,7 @@ raw JSON texts of a chunk, whatever user data holds.
     worker -> slot
       I {"root","async_slots"}          first of all: where the user's code lives
       P {"n","kind","vertex",...}       program n, which later runs name
+      K {"name": "value",...}           secrets, for runs that come later and are granted them
       R [n, [[token, input, meta],..]]  run these in order; meta = [run_id, attempt, key, pipeline]
       A {"tok","seq","state"}           a chunk is stored: "go" on, or "stop" reading
       Q {"q","ok"|"err"}                the answer to a question
@@ -22,6 +23,7 @@ raw JSON texts of a chunk, whatever user data holds.
       E token {"n","stopped"?}          the list of a spawn has ended, all chunks acknowledged
       L token stream json-text          log text; stream: log, stdout, stderr, note
       G token done total                progress
+      V token [[type,payload,key],...]  events, right before the S or E of their try
       Q token {"q","op",...}            a question
       U [token,...]                     what had not begun
 
@@ -32,7 +34,7 @@ lines that are rare. Everything here is pure; nothing here reads or writes a des
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +119,11 @@ def runs(number: int, entries: Iterable[tuple[int, Any, Sequence[Any]]]) -> byte
     return _line(b"R", (number, listed))
 
 
+def secrets(values: Mapping[str, str]) -> bytes:
+    """`K`: values by the names that tasks are granted. They are on no command line, in no file."""
+    return _line(b"K", dict(values))
+
+
 def forget(numbers: Sequence[int]) -> bytes:
     """`D`: these programs will not be named again. A spawn's program is forgotten with its run."""
     return _line(b"D", list(numbers))
@@ -145,13 +152,13 @@ def cancel(token: int) -> bytes:
 def split(line: bytes) -> list[bytes]:
     """The fields of one line from a slot; JSON (with its spaces) stays whole in the last one.
 
-    S, F, L and G give [letter, token, x, rest]; C, E and Q [letter, token, rest]; H and U
+    S, F, L and G give [letter, token, x, rest]; C, E, Q and V [letter, token, rest]; H and U
     [letter, rest]. Nothing is decoded here.
     """
     head = line[:1]
     if head in b"SFLG":
         return line.split(b" ", 3)
-    if head in b"CEQ":
+    if head in b"CEQV":
         return line.split(b" ", 2)
     return line.split(b" ", 1)
 
@@ -218,6 +225,11 @@ def progress(token: int, done: int, total: int) -> bytes:
     return b"G %d %d %d\n" % (token, done, total)
 
 
+def events(token: int, told: Sequence[tuple[str, str, str]]) -> bytes:
+    """`V`: (type, payload as JSON text, key) of each event, in order."""
+    return b"V %d %b\n" % (token, orjson.dumps(told))
+
+
 def question(token: int, body: dict[str, Any]) -> bytes:
     """`Q`: asks the worker; `body` holds the number `q` the answer will name, and `op`."""
     return b"Q %d %b\n" % (token, orjson.dumps(body))
@@ -235,7 +247,7 @@ def command(line: bytes) -> tuple[str, Any]:
         return letter, None
     if letter == "X":
         return letter, int(line[2:])
-    if letter in ("I", "P", "R", "D", "A", "Q"):
+    if letter in ("I", "P", "K", "R", "D", "A", "Q"):
         return letter, orjson.loads(memoryview(line)[2:])
     msg = f"unknown command {line[:40]!r}"
     raise WireError(msg)

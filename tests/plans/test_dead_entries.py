@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 from support.database import Databases
 from support.lab import Lab
-from support.plans import Plan, Recorder, explain
+from support.plans import Plan, Recorder, explain, new_runs
 
 from suimon.db.connect import connect
 from suimon.run import claim, finish, lane, submit
@@ -131,11 +131,12 @@ def test_a_claim_beside_100000_runs_of_one_busy_lane_touches_little_more(
     assert found.buffers <= 2 * base.buffers, (found.buffers, base.buffers)
 
 
-def _submit(place: Place, text: str = submit.SQL.submit) -> Plan:
+def _submit(place: Place, text: str | None = None) -> Plan:
     recorder = Recorder(place.lab.conn)
     with place.lab.conn.transaction(force_rollback=True):
         place.lab.submit("p")
-    return explain(place.lab.conn, text, recorder.params(submit.SQL.submit))
+    inside = text or new_runs(place.lab.conn)
+    return explain(place.lab.conn, inside, recorder.params(submit.SQL.submit))
 
 
 def test_09_a_submit_reads_the_published_head_and_not_the_queues(places: dict[str, Place]) -> None:
@@ -146,9 +147,9 @@ def test_09_a_submit_reads_the_published_head_and_not_the_queues(places: dict[st
 
 def test_09_without_the_head_a_submit_walks_over_the_dead(places: dict[str, Place]) -> None:
     """The pipeline's last queued rank, looked for from the start."""
-    text = submit.SQL.submit.replace("and r.rank >= t.head", "")
-    assert text != submit.SQL.submit
     lab = places["held"].lab
+    text = new_runs(lab.conn).replace("and r.rank >= t.head", "")
+    assert text != new_runs(lab.conn)
     with lab.conn.transaction(force_rollback=True):
         lab.end(places["held"].worker, lab.claim(places["held"].worker, 10))
         blind, seeing = _submit(places["held"], text), _submit(places["held"])

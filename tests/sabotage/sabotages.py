@@ -108,8 +108,8 @@ SABOTAGES = (
         "tests/run/test_order.py",
     ),
     Sabotage(
-        "two runs with one key", RUN + "submit.sql",
-        "where (a.key_hash is null or a.id in (select run_id from keyed))", "where (true)",
+        "two runs with one key", "suimon/db/schema.sql",
+        "where a.key is null or a.id in (select run_id from keyed)", "where true",
         "tests/run/test_submit.py tests/property",
     ),
     Sabotage(

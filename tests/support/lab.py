@@ -77,6 +77,7 @@ class Lab:
     def pipeline(self, name: str, vertices: dict[str, Any] | None = None, **keys: Any) -> None:
         """Deploy a pipeline; without `concurrency` it has no lane."""
         keys.setdefault("concurrency", "unlimited")
+        keys.setdefault("maxQueued", "unlimited")
         graph = {"suimon": 1, "pipeline": name, "vertices": vertices or TASK_GRAPH, **keys}
         text = orjson.dumps(graph, option=orjson.OPT_SORT_KEYS)
         deploy.deploy(self.conn, [deploy.Definition(name, hashlib.sha256(text).hexdigest(), graph)])
@@ -89,8 +90,7 @@ class Lab:
         """The statement alone, as the SQL function in a caller's transaction: nobody admits yet."""
         run = submit.uuid7()
         params = {
-            "pipeline": pipeline, "ids": [run], "key_hashes": [None], "input_hashes": [b""],
-            "keys": [None], "inputs": ["{}"], "max_interruptions": INTERRUPTIONS,
+            "pipeline": pipeline, "ids": [run], "keys": [None], "inputs": ["{}"], "asking": None,
         }  # fmt: skip
         (conn or self.conn).execute(submit.SQL.submit, params)
         return run

@@ -74,6 +74,25 @@ class Recorder:
         return next(params for text, params in reversed(self.sent) if text == query)
 
 
+_TYPES = {
+    "pipeline": "text",
+    "ids": "uuid[]",
+    "keys": "text[]",
+    "inputs": "text[]",
+    "asking": "int",
+}
+
+
+def new_runs(conn: Connection) -> str:
+    """The statement inside `suimon.new_runs`, whose plan the call itself would not show."""
+    row = conn.execute("select prosrc from pg_proc where proname = 'new_runs'").fetchone()
+    assert row is not None
+    text = row[0].partition("return query")[2].rpartition("end")[0]
+    for name, kind in _TYPES.items():
+        text = text.replace(f"p_{name}", f"%({name})s::{kind}")
+    return str(text)
+
+
 def explain(conn: Connection, query: str, params: dict[str, Any]) -> Plan:
     """The generic plan of the statement, run with these parameters and undone."""
     hot(conn)

@@ -79,7 +79,7 @@ class Project:
         loaded = load_path(self.root).check()
         made = [deploy.Definition(one.name, one.hash, one.graph) for one in loaded.pipelines]
         with connect(url, name="deploy") as conn:
-            return [one.name for one in deploy.deploy(conn, made)]
+            return [one.name for one in deploy.deploy(conn, made, folder=str(self.root))]
 
     # ------------------------------------------------------------------ notes and marks
 

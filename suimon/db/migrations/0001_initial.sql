@@ -53,6 +53,10 @@ create table suimon.pipelines (
   lane_per text,                       -- dotted path into the input: a lane for each value
   holds_lane boolean not null default false,   -- on_failure = hold: a failed run keeps its lane closed
   priority smallint not null default 2 check (priority between 0 and 3),
+  max_queued int,                      -- queued runs that are no children; null: any number
+  pause_after int,                     -- so many bad ends in a row pause its triggers; null: never
+  failures_since timestamptz not null default '-infinity',   -- bad ends before it do not count: somebody resumed
+  needs jsonb not null default '[]',   -- paths of the input that the graph reads, for suimon.submit in SQL
   deployed_at timestamptz not null default clock_timestamp(),
   edited_at timestamptz
 );
@@ -121,11 +125,15 @@ create unique index runs_lane_one on suimon.runs (lane) where lane_limit = 1 and
 create index runs_held on suimon.runs (worker_id) where status = 'running';
 create index runs_timer on suimon.runs (wake_at) where status = 'waiting' and wake_at is not null;
 create index runs_deadline on suimon.runs (deadline_at) where deadline_at is not null and status in ('queued', 'running', 'waiting');
--- The last queued rank of a pipeline's single runs (a flood queues behind itself).
-create index runs_single_rank on suimon.runs (pipeline, rank) where status = 'queued' and admitted and parent_id is null;
+-- The last queued rank of a pipeline's single runs (a flood queues behind itself), and how many wait (max_queued).
+create index runs_queued_roots on suimon.runs (pipeline, admitted, rank) where status = 'queued' and parent_id is null;
 create index runs_roots on suimon.runs (pipeline, id) where parent_id is null;
+-- Which root runs ended last: failures in a row.
+create index runs_ended_roots on suimon.runs (pipeline, finished_at) where finished_at is not null and parent_id is null;
+-- Which root runs failed since the last look (run.failed notices); written by bad ends only.
+create index runs_failed_roots on suimon.runs (finished_at) where status in ('failed', 'timed_out') and parent_id is null;
 -- Held back one by one: no worker has the code, or the pipeline is paused.
-create index runs_held_back on suimon.runs (pool, reason) where status = 'queued' and not admitted and reason is not null;
+create index runs_held_back on suimon.runs (pool, reason, rank, id) where status = 'queued' and not admitted and reason is not null;
 create index runs_ended_badly on suimon.runs (fanout_id, position)
   where status in ('failed', 'timed_out', 'cancelled') and fanout_id is not null;
 create index runs_cancelling on suimon.runs (id) where cancel_requested and status in ('queued', 'running', 'waiting');
@@ -352,6 +360,8 @@ create table suimon.workers (
   draining boolean not null default false,
   dead boolean not null default false,
   tasks text[] not null default '{}',  -- the functions its code has
+  starts int not null default 0,       -- claims and ends in the minute before its last beat, as it counts them
+  ends int not null default 0,
   started_at timestamptz not null default clock_timestamp(),
   beat_at timestamptz not null default clock_timestamp(),   -- for people; nothing is decided by it
   left_at timestamptz
@@ -369,14 +379,196 @@ create table suimon.duties (
 ) with (fillfactor = 50);
 insert into suimon.duties (name, every_ms) values
   ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000),
-  ('repair', 60000), ('flows', 300000), ('prune', 300000);
+  ('repair', 60000), ('flows', 300000), ('prune', 300000), ('doors', 30000), ('pauses', 30000), ('notices', 30000);
+
+-- --------------------------------------------------------------------------------------------------- doors
+
+-- What starts runs by itself: one row per trigger of a current graph, and of an earlier one whose deliveries are
+-- still here. A trigger is known by its name within its pipeline ("cron:0 2 * * *@UTC"), so a redeploy keeps its state.
+create table suimon.triggers (
+  id bigint generated always as identity primary key,
+  pipeline text not null,
+  name text not null,
+  kind text not null check (kind in ('CRON', 'EVENT', 'EVERY', 'FILE', 'WEBHOOK')),
+  spec jsonb not null,                 -- as the graph holds it, a FILE's path made absolute
+  slug text,                           -- WEBHOOK: its address
+  next_at timestamptz,                 -- CRON, EVERY: the next instant
+  cursor_at timestamptz,               -- CRON, EVERY: the last instant that was dealt with
+  era int not null default 0,          -- rises when the clock was set back and a rhythm begins anew
+  last_run uuid,                       -- CRON, EVERY: the run that later instants may fold into
+  retry_at timestamptz,                -- the oldest waiting delivery is not tried before
+  note text,                           -- what hinders it, for people
+  created_at timestamptz not null default clock_timestamp(),
+  retired_at timestamptz,              -- no longer in the current graph
+  unique (pipeline, name)
+) with (fillfactor = 50);
+create unique index triggers_slug on suimon.triggers (slug) where slug is not null and retired_at is null;
+create index triggers_due on suimon.triggers (next_at) where next_at is not null and retired_at is null;
+
+-- What arrived at a door. Deliveries of one trigger become runs in the order of seq: while the oldest waits, because
+-- its pipeline is full or paused, the later ones wait behind it. Nothing is deleted before it has ended.
+create table suimon.deliveries (
+  id uuid primary key,                 -- UUIDv7: sorts by arrival
+  trigger_id bigint,                   -- null: a call to an address that does not exist
+  seq bigint generated always as identity,
+  state text not null check (state in ('waiting', 'delivered', 'folded', 'missed', 'refused', 'dead', 'discarded')),
+  duplicate boolean not null default false,
+  tries int not null default 0,
+  arrived_at timestamptz not null default clock_timestamp(),
+  ended_at timestamptz,
+  run_id uuid,
+  key text,                            -- the idempotency key of its run
+  source text not null,                -- what people call it: a path, an instant, a delivery id, an event
+  code text,                           -- why it waits, died or was refused: a stable code
+  why text,
+  input jsonb,                         -- the input of its run; null: above 8 KB, see payloads (name delivery)
+  detail jsonb,                        -- what else is worth keeping: headers without secrets, the answer given
+  constraint waiting_iff_open check ((ended_at is null) = (state = 'waiting'))
+);
+create index deliveries_waiting on suimon.deliveries (trigger_id, seq) where state = 'waiting';
+create index deliveries_of_trigger on suimon.deliveries (trigger_id, id);
+create index deliveries_dead on suimon.deliveries (code, id) where state in ('dead', 'discarded');
+create index deliveries_run on suimon.deliveries (run_id) where run_id is not null;
+create unique index deliveries_key on suimon.deliveries (trigger_id, key)
+  where key is not null and state in ('waiting', 'delivered', 'dead', 'discarded');
+create index deliveries_refused on suimon.deliveries (id) where state = 'refused';
+
+-- How many calls of webhooks were refused since ever; their rows in deliveries are bounded, these numbers are not.
+create table suimon.refusals (
+  trigger_id bigint not null,          -- 0: an address that does not exist
+  code text not null,                  -- as in deliveries
+  count bigint not null,
+  primary key (trigger_id, code)
+) with (fillfactor = 50);
+
+-- What happened, told by anybody in a transaction of their own. One key of one type, one event.
+create table suimon.events (
+  id uuid primary key,
+  type text not null check (length(type) between 1 and 200),
+  key_hash bytea unique,               -- SHA-256 of type and key
+  payload jsonb,                       -- null: above 8 KB, see payloads (name event)
+  run_id uuid,                         -- the run whose ctx.emit it was
+  occurred_at timestamptz not null default clock_timestamp()
+);
+
+-- What stands still by somebody's word, or by failures in a row. what: pipeline:NAME (nothing of it starts),
+-- triggers:NAME (its triggers only), trigger:ID, pool:NAME, destination:NAME.
+create table suimon.pauses (
+  what text primary key,
+  automatic boolean not null default false,
+  by text not null,
+  why text not null default '',
+  runs uuid[] not null default '{}',   -- the failures in a row that caused it
+  at timestamptz not null default clock_timestamp()
+);
+
+-- -------------------------------------------------------------------------------------------- notifications
+
+-- Where people want to be told that something needs them. secret is a reference (env:, file:, secret:), never a value.
+create table suimon.channels (
+  name text primary key,
+  kind text not null check (kind in ('webhook', 'email')),
+  target text not null,                -- an URL; or addresses with a comma between
+  secret text,
+  kinds text[] not null,               -- run.failed, pipeline.paused, delivery.dead, pool.no_worker, or run.*
+  enabled boolean not null default true,
+  note text,                           -- why it was disabled
+  since timestamptz not null default clock_timestamp(),   -- made, or enabled again: nothing older is told
+  created_at timestamptz not null default clock_timestamp()
+);
+
+-- What is told: written with the fact, or by the duty that looks for it; sent by the relay (outbox/relay.py), at least
+-- once. One fact, one notice a channel.
+create table suimon.notices (
+  id uuid primary key,
+  channel text not null,
+  kind text not null,
+  fact text not null,
+  subject text not null,
+  payload jsonb not null,
+  state text not null default 'waiting' check (state in ('waiting', 'sent', 'dead')),
+  tries int not null default 0,
+  next_at timestamptz not null default clock_timestamp(),   -- while it is being sent: the end of its lease
+  why text,                            -- what the last try met
+  created_at timestamptz not null default clock_timestamp(),
+  ended_at timestamptz,
+  constraint open_notice_waits check ((ended_at is null) = (state = 'waiting')),
+  unique (channel, fact)
+);
+create index notices_waiting on suimon.notices (next_at) where state = 'waiting';
+
+-- How far the duty has looked for failed runs, and the failures behind that mark that are told already: a run may end
+-- before the mark moves and be committed after it (outbox/notify.sql).
+create table suimon.notice_marks (
+  kind text primary key,
+  at timestamptz not null
+);
+insert into suimon.notice_marks (kind, at) values ('run.failed', '-infinity');
+create table suimon.notice_told (
+  run_id uuid not null,
+  claim_no int not null,
+  finished_at timestamptz not null,
+  primary key (run_id, claim_no)
+);
+
+-- Conditions that last (pool:NAME has work and no worker): one row an episode, gone when it is over.
+create table suimon.alarms (
+  what text primary key,
+  since timestamptz not null default clock_timestamp(),
+  told_at timestamptz
+);
+
+-- ------------------------------------------------------------------------------------------------- secrets
+
+-- The keys that secrets are encrypted with, known by their fingerprint; no key lies in the database. More than one
+-- only while values are encrypted anew (suimon secrets rotate).
+create table suimon.secret_keys (
+  id text primary key,
+  fingerprint text not null,
+  current boolean not null,
+  since timestamptz not null default clock_timestamp()
+);
+create unique index secret_keys_current on suimon.secret_keys (current) where current;
+
+-- Ciphertext (AES-256-GCM), bound to name, version and key: a row that was exchanged or changed cannot be read.
+create table suimon.secrets (
+  name text primary key check (name ~ '^[a-z0-9][a-z0-9_-]{0,99}$'),
+  version int not null,
+  key_id text not null references suimon.secret_keys (id),
+  nonce bytea not null check (octet_length(nonce) = 12),
+  body bytea not null check (octet_length(body) <= 66000),
+  set_by text not null,
+  set_at timestamptz not null default clock_timestamp()
+);
+
+-- What FILE triggers by content have read: a mark (path, size, times, inode) and the key of what was in it then, so
+-- that nobody reads it again after a restart. A row lost costs a reading, never a second run.
+create table suimon.file_contents (
+  trigger_id bigint not null,
+  mark bytea not null,
+  key text not null,
+  primary key (trigger_id, mark)
+);
+
+-- Files that are to be moved when their run has ended (done, failed), until they have been.
+create table suimon.file_moves (
+  trigger_id bigint not null,
+  key text not null,                   -- of the delivery
+  path bytea not null,
+  host text not null,                  -- whose watcher saw it: a path may mean another file elsewhere
+  size bigint not null,                -- and its version: what replaced it meanwhile stays where it is
+  mtime_ns bigint not null,
+  inode numeric not null,              -- 64 bits without a sign
+  arrived_at timestamptz not null default clock_timestamp(),
+  primary key (trigger_id, key, path)
+);
 
 -- ------------------------------------------------------------------------------------------- large and long
 
 -- Inputs, results and step results above 8 KB and up to 16 MiB, as the JSON text itself.
 create table suimon.payloads (
   run_id uuid not null,
-  name text not null,                  -- input, output, step:VERTEX, shared:FANOUT
+  name text not null,                  -- input, output, step:VERTEX, shared:FANOUT; delivery, event (by their id)
   body text not null check (octet_length(body) <= 16777216),
   created_at timestamptz not null default clock_timestamp(),
   primary key (run_id, name)
@@ -424,15 +616,366 @@ create function suimon.seconds_of(duration text) returns double precision langua
 $$;
 
 -- Why a run does not run (null when it does or has ended). Parked runs carry their reason; the others are derived,
--- so that a stopped pool costs no writes. Bounded: three index probes.
+-- so that a stopped pool costs no writes. Bounded: five index probes. A paused pipeline holds what has not begun and
+-- is a run of its own: a bare task's child (it has a vertex) belongs to a run that goes on.
 create function suimon.reason_of(r suimon.runs) returns text language sql stable as $$
   select case
     when r.status not in ('queued', 'waiting') then null
     when r.cancel_requested then 'cancelling'
     when r.reason is not null then r.reason
+    when r.vertex is null and r.started_at is null and exists (select from suimon.pauses p where p.what = 'pipeline:' || r.pipeline)
+      then 'paused:pipeline:' || r.pipeline
+    when exists (select from suimon.pauses p where p.what = 'pool:' || r.pool) then 'paused:pool:' || r.pool
     when not r.admitted then coalesce(
       (select 'held:' || l.held_by from suimon.lanes l where l.name = r.lane and l.held_by is not null), 'lane')
     when not exists (select from suimon.workers w where w.pool = r.pool and not w.dead and not w.draining) then 'no_worker:' || r.pool
     else 'no_slot:' || r.pool
   end
+$$;
+
+-- What holds a trigger back, or null: its own pause, its pipeline's triggers', or the whole pipeline's.
+create function suimon.pause_of(trigger_id bigint) returns text language sql stable as $$
+  select p.what from suimon.triggers t
+  join suimon.pauses p on p.what in ('pipeline:' || t.pipeline, 'triggers:' || t.pipeline, 'trigger:' || t.id)
+  where t.id = pause_of.trigger_id order by p.what limit 1
+$$;
+
+-- The last root runs of a pipeline that ended after `since`, oldest first, when `enough` of them in a row ended badly;
+-- else null. One that was cancelled counts neither way. Looks at the newest 1,000 ends.
+create function suimon.bad_ends_in_a_row(pipeline text, since timestamptz, enough int) returns uuid[] language sql stable as $$
+  select case when count(*) = bad_ends_in_a_row.enough and bool_and(e.status in ('failed', 'timed_out'))
+              then array_agg(e.id order by e.finished_at, e.id) end
+  from (
+    select n.id, n.status, n.finished_at from (
+      select r.id, r.status, r.finished_at from suimon.runs r
+      where r.pipeline = bad_ends_in_a_row.pipeline and r.parent_id is null and r.finished_at > bad_ends_in_a_row.since
+      order by r.finished_at desc limit 1000) n
+    where n.status <> 'cancelled' order by n.finished_at desc limit bad_ends_in_a_row.enough) e
+$$;
+
+-- When a run that no trigger started ended well after `since`, the newest of the last 1,000 ends; else null.
+create function suimon.good_end_by_hand(pipeline text, since timestamptz) returns timestamptz language sql stable as $$
+  select n.finished_at from (
+    select r.id, r.status, r.finished_at from suimon.runs r
+    where r.pipeline = good_end_by_hand.pipeline and r.parent_id is null and r.finished_at > good_end_by_hand.since
+    order by r.finished_at desc limit 1000) n
+  where n.status = 'succeeded'
+    and not exists (select from suimon.deliveries d where d.run_id = n.id and d.state = 'delivered' and not d.duplicate)
+  order by n.finished_at desc limit 1
+$$;
+
+-- Pipelines whose triggers have to stop by themselves, or to go on again: asked by the sweep, and before deliveries
+-- for one pipeline (null: all that have triggers, at most 1,000).
+create function suimon.pauses_due(only_this text) returns table (pipeline text, bad uuid[], healed timestamptz) language sql stable as $$
+  select p.name, j.bad, j.healed
+  from suimon.pipelines p
+  left join suimon.pauses a on a.what = 'triggers:' || p.name
+  cross join lateral (
+    select case when a.what is null and p.pause_after is not null
+                then suimon.bad_ends_in_a_row(p.name, p.failures_since, p.pause_after) end as bad,
+           case when a.automatic then suimon.good_end_by_hand(p.name, a.at) end as healed) j
+  where (only_this is null or p.name = only_this) and (j.bad is not null or j.healed is not null)
+    and exists (select from suimon.triggers t where t.pipeline = p.name and t.retired_at is null)
+  limit 1000
+$$;
+
+-- Why runs were taken out of the claimable queue one by one: each pool and reason once, from the index (at most 1,000).
+create function suimon.held_back_reasons() returns table (pool text, reason text) language sql stable as $$
+  with recursive held(pool, reason) as (
+    (select r.pool, r.reason from suimon.runs r where r.status = 'queued' and not r.admitted and r.reason is not null
+     order by r.pool, r.reason limit 1)
+    union all
+    select n.pool, n.reason from held h cross join lateral (
+      select r.pool, r.reason from suimon.runs r
+      where r.status = 'queued' and not r.admitted and r.reason is not null and (r.pool, r.reason) > (h.pool, h.reason)
+      order by r.pool, r.reason limit 1) n
+  )
+  select h.pool, h.reason from held h limit 1000
+$$;
+
+-- Runs that are held back by a pause that is over: whoever resumed died in the middle, or a worker was late.
+create function suimon.pauses_over() returns table (pool text, reason text) language sql stable as $$
+  select h.pool, h.reason from suimon.held_back_reasons() h
+  where h.reason like 'paused:%' and not exists (select from suimon.pauses p where p.what = substr(h.reason, 8))
+$$;
+
+-- A UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, then random. PostgreSQL has its own from version 18 on.
+create function suimon.uuid7() returns uuid language sql volatile as $$
+  select (left(h.ms, 8) || '-' || right(h.ms, 4) || '-7' || substr(h.r, 16, 3) || substr(h.r, 19))::uuid
+  from (select lpad(to_hex((extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') as ms,
+               gen_random_uuid()::text as r) h
+$$;
+
+-- Same input? Judged on the text that jsonb makes of it, whatever door it came through.
+create function suimon.print_of(input text) returns bytea language sql immutable strict parallel safe as $$
+  select sha256(convert_to(input::jsonb::text, 'UTF8'))
+$$;
+
+-- How many runs of a pipeline wait, children not counted; counted up to `enough`.
+create function suimon.queued_of(pipeline text, enough int) returns int language sql stable as $$
+  select count(*)::int from (select from suimon.runs r
+    where r.pipeline = queued_of.pipeline and r.status = 'queued' and r.parent_id is null limit greatest(enough, 0)) q
+$$;
+
+-- Runs are born here, whatever door they come through. Takes no lock. A run whose key has its run already is not
+-- born; nothing is born above max_queued, where `asking` runs are counted as new (null: nobody counts). A run of a
+-- limited pipeline is born outside the claimable queue: lane.admit lets it in after the commit.
+create function suimon.new_runs(p_pipeline text, p_ids uuid[], p_keys text[], p_inputs text[], p_asking int)
+returns table (id uuid, pool text, lane text, lane_rank bigint, lane_limit int) language plpgsql as $$
+#variable_conflict use_column
+begin
+  return query
+  with target as materialized (
+    select p.*, suimon.head_of(p.pool, p.priority) as head,
+           -- the pipeline's own word, else the strictest of its tasks
+           suimon.seconds_of(g.body ->> 'deadline') as deadline_s,
+           coalesce((g.body ->> 'maxInterruptions')::smallint,
+                    (select min((v.value -> 'config' ->> 'maxInterruptions')::smallint)
+                     from json_each(g.body -> 'vertices') v where v.value ->> 'type' = 'TASK'), 3) as max_interruptions
+    from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
+    where p.name = p_pipeline
+      and (p_asking is null or p.max_queued is null
+           or suimon.queued_of(p_pipeline, p.max_queued - p_asking + 1) <= p.max_queued - p_asking)
+  ),
+  asked as materialized (
+    select a.* from unnest(p_ids, p_keys, p_inputs) with ordinality as a(id, key, input, place)
+  ),
+  -- a limited pipeline has its lane; with `per` there is one for each value, and without its value there is no run
+  laned as materialized (
+    select l.* from (
+      select a.*, case when t.lane_limit is null then null
+                       when t.lane_per is null then 'pipeline:' || p_pipeline
+                       else 'pipeline:' || p_pipeline || ':' || left(a.input::jsonb #>> string_to_array(t.lane_per, '.'), 200)
+                  end as lane, t.lane_limit
+      from asked a cross join target t) l
+    where l.lane is not null or l.lane_limit is null
+  ),
+  -- the constraint that makes one key one run; who loses the race inserts nothing and looks the winner up
+  keyed as (
+    insert into suimon.idempotency_keys (pipeline, key_hash, run_id, input_hash)
+    select p_pipeline, sha256(convert_to(a.key, 'UTF8')) as key_hash, a.id, suimon.print_of(a.input)
+    from laned a where a.key is not null order by key_hash
+    on conflict do nothing
+    returning run_id
+  ),
+  -- a flood of single runs queues behind itself
+  flow as materialized (
+    select greatest(t.head, coalesce((
+      select r.rank from suimon.runs r
+      where r.pipeline = p_pipeline and r.status = 'queued' and r.admitted and r.parent_id is null and r.rank >= t.head
+      order by r.rank desc limit 1), 0)) as last_rank
+    from target t
+  ),
+  born as (
+    insert into suimon.runs (id, root_id, rank, lane_rank, graph_id, lane_limit, priority, max_interruptions, admitted,
+                             holds_lane, deadline_at, pipeline, pool, lane, idempotency_key, input)
+    select a.id, a.id, flow.last_rank + a.place, case when t.lane_limit is not null then nextval('suimon.lane_rank') end,
+           t.graph_id, t.lane_limit, t.priority, t.max_interruptions, t.lane_limit is null,
+           t.holds_lane, clock_timestamp() + make_interval(secs => t.deadline_s),
+           p_pipeline, t.pool, a.lane, a.key,
+           case when octet_length(a.input) <= 8192 then a.input::jsonb end
+    from laned a cross join target t cross join flow
+    where a.key is null or a.id in (select run_id from keyed)
+    order by a.place
+    returning runs.id, runs.pool, runs.lane, runs.lane_rank, runs.lane_limit
+  ),
+  large as (
+    insert into suimon.payloads (run_id, name, body)
+    select a.id, 'input', a.input from asked a join born b on b.id = a.id where octet_length(a.input) > 8192
+  )
+  select born.id, born.pool, born.lane, born.lane_rank, born.lane_limit from born;
+end $$;
+
+-- Who submits in SQL has no process that could do what follows a submit. An idle worker of the pool is told, or, for
+-- a run behind a lane and for snapshots older than an idle flag, whoever keeps the doors.
+create function suimon.follow_submit(pool text, lane text) returns void language plpgsql as $$
+begin
+  if lane is not null then
+    perform pg_notify('suimon_doors', 'lane ' || lane);
+  elsif current_setting('transaction_isolation') <> 'read committed' then
+    perform pg_notify('suimon_doors', 'pool ' || pool);
+  else
+    perform pg_notify('suimon_wake', w.pool || ' ' || w.id) from (
+      select w.pool, w.id from suimon.workers w
+      where w.pool = follow_submit.pool and w.idle and not w.dead and not w.draining order by random() limit 1) w;
+  end if;
+end $$;
+
+-- Starts a run from any language, in the caller's transaction: rolled back, nothing happened; committed, it happens.
+-- Returns the run's id, the existing run's when the key has one. Runs with the rights of its owner: a role needs
+-- nothing but `grant usage on schema suimon`. Errors: SUI31 unknown pipeline, SUI33 input refused, SUI35 queue full.
+create function suimon.submit(pipeline text, input jsonb default '{}', idempotency_key text default null)
+returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  target suimon.pipelines;
+  born record;
+  found uuid;
+  missing text;
+  lane_value jsonb;
+begin
+  select p.* into target from suimon.pipelines p where p.name = submit.pipeline;
+  if target.name is null then
+    raise exception 'there is no pipeline "%"', pipeline using errcode = 'SUI31', hint = 'Deploy it: suimon deploy PATH';
+  end if;
+  if idempotency_key = '' or octet_length(idempotency_key) > 1024 then
+    raise exception 'the idempotency key cannot be used' using errcode = 'SUI33', hint = '1 to 1024 bytes; for more, take a hash.';
+  end if;
+  if input is null or octet_length(input::text) > 16777216 then
+    raise exception 'the input is %', case when input is null then 'null' else 'larger than 16 MiB' end using errcode = 'SUI33';
+  end if;
+  select array_to_string(array(select jsonb_array_elements_text(n)), '.') into missing
+  from jsonb_array_elements(target.needs) n
+  where submit.input #> array(select jsonb_array_elements_text(n)) is null limit 1;
+  if missing is not null then
+    raise exception 'the input lacks "%"', missing
+      using errcode = 'SUI33', detail = 'Pipeline ' || pipeline || ' reads it.', hint = 'Give an object with this field.';
+  end if;
+  lane_value := input #> string_to_array(target.lane_per, '.');
+  if target.lane_per is not null and (jsonb_typeof(lane_value) not in ('string', 'number') or lane_value = '""') then
+    raise exception '"%" must be text or a whole number', target.lane_per
+      using errcode = 'SUI33', detail = 'It tells the lanes of pipeline ' || pipeline || ' apart.', hint = 'Give it a value.';
+  end if;
+  select k.run_id into found from suimon.idempotency_keys k
+  where k.pipeline = submit.pipeline and k.key_hash = sha256(convert_to(submit.idempotency_key, 'UTF8'));
+  if found is not null then
+    return found;
+  end if;
+  select n.* into born from suimon.new_runs(pipeline, array[suimon.uuid7()], array[idempotency_key], array[input::text], 1) n;
+  if born.id is not null then
+    perform suimon.follow_submit(born.pool, born.lane);
+    return born.id;
+  end if;
+  select k.run_id into found from suimon.idempotency_keys k
+  where k.pipeline = submit.pipeline and k.key_hash = sha256(convert_to(submit.idempotency_key, 'UTF8'));
+  if found is null then
+    raise exception 'pipeline "%" has its % waiting runs', pipeline, target.max_queued
+      using errcode = 'SUI35', hint = 'Nothing was stored; ask again later.';
+  end if;
+  return found;
+end $$;
+
+-- `order.*` fits order.paid and order.paid.late: a star stands for any characters.
+create function suimon.event_fits(pattern text, type text) returns boolean language sql immutable strict parallel safe as $$
+  select type like replace(replace(replace(replace(pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%')
+$$;
+
+-- Something happened: each pipeline that listens gets a delivery. One key of one type is one event: who tells it again
+-- gets the earlier one. Whoever keeps the doors is notified only where nothing older waits: who works on the older one
+-- looks again (duties/doors.py proves that nobody is missed). `run`: whose ctx.emit it was.
+create function suimon.tell_event(type text, payload jsonb, key text, run uuid) returns uuid language plpgsql as $$
+declare
+  event uuid := suimon.uuid7();
+  at timestamptz := clock_timestamp();
+  digest bytea := sha256(convert_to(tell_event.type || ' ' || tell_event.key, 'UTF8'));
+  earlier uuid;
+  body jsonb;
+  told bigint[];
+begin
+  for i in 1 .. 3 loop  -- again where the earlier one has just been pruned
+    insert into suimon.events (id, type, key_hash, payload, run_id, occurred_at)
+    values (event, tell_event.type, digest,
+            case when octet_length(tell_event.payload::text) <= 8192 then tell_event.payload end, tell_event.run, at)
+    on conflict (key_hash) do nothing;
+    exit when found;
+    select e.id into earlier from suimon.events e where e.key_hash = digest;
+    if earlier is not null then
+      return earlier;
+    end if;
+  end loop;
+  if octet_length(payload::text) > 8192 then
+    insert into suimon.payloads (run_id, name, body) values (event, 'event', payload::text);
+  end if;
+  body := jsonb_build_object('type', tell_event.type, 'payload', tell_event.payload, 'event_id', event, 'occurred_at',
+                             to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
+  with arrived as (
+    insert into suimon.deliveries (id, trigger_id, state, key, source, input)
+    select suimon.uuid7(), t.id, 'waiting', 'event:' || event, tell_event.type,
+           case when octet_length(body::text) <= 8192 then body end
+    from suimon.triggers t
+    where t.kind = 'EVENT' and t.retired_at is null and suimon.event_fits(t.spec ->> 'event', tell_event.type)
+    order by t.id
+    returning id, trigger_id, seq
+  ),
+  large as (
+    insert into suimon.payloads (run_id, name, body)
+    select a.id, 'delivery', body::text from arrived a where octet_length(body::text) > 8192
+  )
+  select array_agg(a.trigger_id) into told from arrived a
+  where not exists (select from suimon.deliveries d where d.trigger_id = a.trigger_id and d.state = 'waiting');
+  -- (a snapshot older than this statement proves nothing)
+  if told is not null or current_setting('transaction_isolation') <> 'read committed' then
+    perform pg_notify('suimon_doors', 'deliveries');
+  end if;
+  return event;
+end $$;
+
+-- Tells of something from any language, in the caller's transaction: rolled back, it never happened. Returns the event's
+-- id, that of the earlier one when this key of this type was told before. Rights as those of suimon.submit. Errors: SUI33.
+create function suimon.emit(type text, payload jsonb default '{}', key text default null)
+returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if type is null or type !~ '^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}$' then
+    raise exception 'the event type cannot be used: "%"', coalesce(left(type, 200), 'null')
+      using errcode = 'SUI33', hint = 'Letters, digits, and . _ : / - (at most 200), like order.paid';
+  end if;
+  -- (1 KiB below the limit of an input, which holds it with its type and time)
+  if payload is null or octet_length(payload::text) > 16776192 then
+    raise exception 'the payload is %', case when payload is null then 'null' else 'larger than 16 MiB' end
+      using errcode = 'SUI33', hint = 'Put large data into a table or a file and tell its name.';
+  end if;
+  if key = '' or octet_length(key) > 1024 then
+    raise exception 'the key cannot be used' using errcode = 'SUI33', hint = '1 to 1024 bytes; for more, take a hash.';
+  end if;
+  return suimon.tell_event(type, payload, key, null);
+end $$;
+
+-- One notice for each channel that wants to know; a fact that was told already is not told again. Returns how many.
+create function suimon.notice(kind text, fact text, at timestamptz, subject text, payload jsonb) returns int language plpgsql as $$
+declare
+  written int;
+begin
+  insert into suimon.notices (id, channel, kind, fact, subject, payload)
+  select suimon.uuid7(), c.name, notice.kind, notice.fact, left(notice.subject, 300), notice.payload
+  from suimon.channels c
+  where c.enabled and c.since <= notice.at
+    and exists (select from unnest(c.kinds) as k(pattern) where suimon.event_fits(k.pattern, notice.kind))
+  order by c.name
+  on conflict (channel, fact) do nothing;
+  get diagnostics written = row_count;
+  if written > 0 then
+    perform pg_notify('suimon_doors', 'notices');
+  end if;
+  return written;
+end $$;
+
+-- Dead letters are told once an hour for each trigger and code: a thousand with one cause are one notice.
+create function suimon.notice_of_dead_letter() returns trigger language plpgsql as $$
+begin
+  perform suimon.notice(
+    'delivery.dead', format('dead:%s:%s:%s', new.trigger_id, new.code, date_trunc('hour', clock_timestamp())), clock_timestamp(),
+    format('dead letter of %s: %s', coalesce(t.pipeline, 'no pipeline'), new.code),
+    jsonb_build_object('pipeline', t.pipeline, 'trigger', t.name, 'delivery_id', new.id, 'source', new.source,
+                       'code', new.code, 'why', left(new.why, 1000)))
+  from (select 1) one left join suimon.triggers t on t.id = new.trigger_id;
+  return null;
+end $$;
+create trigger deliveries_died after update of state on suimon.deliveries for each row
+  when (new.state = 'dead' and old.state = 'waiting') execute function suimon.notice_of_dead_letter();
+create trigger deliveries_born_dead after insert on suimon.deliveries for each row
+  when (new.state = 'dead') execute function suimon.notice_of_dead_letter();
+
+-- Triggers that stopped by themselves; what somebody paused by hand is known.
+create function suimon.notice_of_pause() returns trigger language plpgsql as $$
+begin
+  perform suimon.notice('pipeline.paused', 'paused:' || new.what || ':' || new.at, new.at, 'paused: ' || new.what,
+                        jsonb_build_object('what', new.what, 'pipeline', split_part(new.what, ':', 2), 'why', new.why,
+                                           'runs', to_jsonb(new.runs[1:20]), 'paused_at', new.at));
+  return null;
+end $$;
+create trigger pauses_told after insert on suimon.pauses for each row
+  when (new.automatic) execute function suimon.notice_of_pause();
+
+-- The first id of an instant: ids sort by their time of birth.
+create function suimon.first_id(at timestamptz) returns uuid language sql immutable strict parallel safe as $$
+  select (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid
 $$;

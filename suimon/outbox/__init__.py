@@ -1,0 +1,1 @@
+"""What goes out: events to pipelines that listen, dead letters back in, notices to people."""

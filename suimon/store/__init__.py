@@ -1,0 +1,1 @@
+"""What runs read beside themselves: secrets."""

@@ -1,0 +1,1 @@
+"""Somebody asks: what arrives at a door becomes a run, or waits, visibly."""

@@ -1,0 +1,57 @@
+-- Instants of the calendar and of rhythms become runs. Who works on a trigger holds its row; another taker goes on to
+-- the next one. `now` is null: the database's clock decides (tests give an instant of their own).
+
+-- One trigger with something to do: its next instant has come, or its last one lies in the future, because the clock
+-- was set back (a rhythm is noticed at a second, a calendar at an hour: see cron.py). A paused one waits.
+-- name: take
+select t.id, t.pipeline, t.name, t.kind, t.spec, t.created_at, t.cursor_at, t.era, t.last_run::text,
+       coalesce(%(now)s::timestamptz, clock_timestamp()) as now
+from suimon.triggers t
+where t.retired_at is null and t.next_at is not null and t.kind in ('CRON', 'EVERY')
+  and (t.next_at <= coalesce(%(now)s::timestamptz, clock_timestamp())
+       or t.cursor_at > coalesce(%(now)s::timestamptz, clock_timestamp())
+                        + case t.kind when 'EVERY' then interval '1 second' else interval '1 hour' end)
+  and suimon.pause_of(t.id) is null
+order by t.next_at, t.id limit 1 for no key update of t skip locked;
+
+-- In how many seconds the next one is due; 0: one is due that somebody else is at.
+-- name: next_in
+select greatest(extract(epoch from min(t.next_at) - coalesce(%(now)s::timestamptz, clock_timestamp())), 0)::float8 as due_s,
+       greatest(extract(epoch from min(t.next_at) filter (
+         where t.next_at > coalesce(%(now)s::timestamptz, clock_timestamp()))
+         - coalesce(%(now)s::timestamptz, clock_timestamp())), 0)::float8 as later_s
+from suimon.triggers t
+where t.retired_at is null and t.next_at is not null and t.kind in ('CRON', 'EVERY') and suimon.pause_of(t.id) is null;
+
+-- Instants fold into a run that nobody has claimed yet. No row: it was claimed meanwhile, or has ended. A claim or an
+-- admission that passes the row by while it is locked here is made up for after the commit (submit.follow).
+-- name: fold
+update suimon.runs r
+set input = jsonb_set(r.input, '{folded}', to_jsonb((r.input ->> 'folded')::bigint + %(count)s::bigint))
+where r.id = %(run)s and r.status = 'queued' and r.claim_no = 0
+returning r.id::text, r.pool, r.lane, r.lane_rank, r.lane_limit;
+
+-- What became of each instant.
+-- name: record
+insert into suimon.deliveries (id, trigger_id, state, duplicate, ended_at, run_id, key, source, code, why, input, detail)
+select d.id, %(trigger)s, %(state)s, d.duplicate, clock_timestamp(), d.run, d.key, d.source, %(code)s, %(why)s,
+       d.input::jsonb, d.detail::jsonb
+from unnest(%(ids)s::uuid[], %(runs)s::uuid[], %(duplicates)s::boolean[], %(keys)s::text[], %(sources)s::text[],
+            %(inputs)s::text[], %(details)s::text[])
+     with ordinality as d(id, run, duplicate, key, source, input, detail, place)
+order by d.place
+on conflict (trigger_id, key) where key is not null and state in ('waiting', 'delivered', 'dead', 'discarded') do nothing;
+
+-- name: move_on
+update suimon.triggers
+set next_at = %(next_at)s, cursor_at = coalesce(%(cursor_at)s, cursor_at), era = %(era)s,
+    last_run = coalesce(%(last_run)s::uuid, last_run), note = %(note)s
+where id = %(id)s;
+
+-- The schedules of one pipeline or of all, with what stands in their way.
+-- name: schedules
+select t.id, t.pipeline, t.name, t.spec, t.created_at, t.cursor_at, t.next_at, t.note, suimon.pause_of(t.id) as paused,
+       clock_timestamp() as now
+from suimon.triggers t
+where t.retired_at is null and t.kind in ('CRON', 'EVERY') and (%(pipeline)s::text is null or t.pipeline = %(pipeline)s)
+order by t.pipeline, t.name limit 1000;
