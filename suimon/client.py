@@ -33,6 +33,7 @@ from suimon.core import settings
 from suimon.db import connect, migrate
 from suimon.db.connect import Connection
 from suimon.errors import DatabaseUnavailable
+from suimon.outbox import emit as events
 from suimon.run import cancel as cancelling
 from suimon.run import doors, pages, read
 from suimon.run import retry as retrying
@@ -67,6 +68,13 @@ class Client:
     ) -> list[Submitted]:
         """Start many runs in order (at most 100,000), all checked before the first is stored."""
         return self._ask(doors.start_many, pipeline, inputs, keys=keys)
+
+    def emit(self, type: str, payload: Any = None, *, key: str | None = None) -> str:  # noqa: A002
+        """Tell every pipeline that listens (`on=Event("order.*")`); returns the event's id.
+
+        One key of one type is one event: told again, the earlier one is the answer.
+        """
+        return self._ask(events.emit, type, payload, key=key)
 
     def get(self, run_id: str) -> Run:
         """A run as it stands now. Raises RunNotFound."""
@@ -191,6 +199,9 @@ class AsyncClient:
         self, pipeline: str, inputs: Sequence[Any], *, keys: Sequence[str | None] | None = None
     ) -> list[Submitted]:
         return await self._call(self._client.submit_many, pipeline, inputs, keys=keys)
+
+    async def emit(self, type: str, payload: Any = None, *, key: str | None = None) -> str:  # noqa: A002
+        return await self._call(self._client.emit, type, payload, key=key)
 
     async def get(self, run_id: str) -> Run:
         return await self._call(self._client.get, run_id)

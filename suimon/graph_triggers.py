@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
-from zoneinfo import ZoneInfo
 
+from suimon import graph_files
+from suimon import graph_schedules as schedules
 from suimon.core import bodies, jsonsafe, shape, signatures
 from suimon.core.door import input_references
 from suimon.core.secret_names import reference as secret
 from suimon.core.suggest import did_you_mean, one_of
-from suimon.graph_fields import Rule, duration, instant, text, whole
+from suimon.graph_fields import Rule, duration, text, whole
 from suimon.graph_fields import one_of as choice
 
 Graph = Mapping[str, Any]
@@ -27,32 +28,12 @@ WARNING: Final = "triggers are stored; this version does not fire them"
 
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 _SLUG: Final = re.compile(r"[a-z0-9][a-z0-9_/-]{0,99}", re.ASCII)
-_CRON_FIELD: Final = re.compile(r"[0-9A-Za-z*,/#-]+", re.ASCII)
-_CRON_ALIAS: Final = re.compile(r"@(hourly|daily|midnight|weekly|monthly|yearly|annually)")
 
 
 class Notes(Protocol):
     def add(
         self, vertex: str | None, field: str | None, message: str, hint: str | None = None
     ) -> None: ...
-
-
-def cron(value: Any) -> str | None:
-    """Five fields of the right letters; what they mean is judged by whoever fires them."""
-    if isinstance(value, str) and len(value) <= 200:
-        fields = value.split()
-        five = len(fields) == 5 and all(_CRON_FIELD.fullmatch(field) for field in fields)
-        if five or _CRON_ALIAS.fullmatch(value):
-            return None
-    return f'must be five fields, like "30 2 * * *", not {value!r}'
-
-
-def time_zone(value: Any) -> str | None:
-    try:
-        known = isinstance(value, str) and ZoneInfo(value) is not None
-    except (ValueError, OSError, KeyError):  # what ZoneInfo raises for names and for odd paths
-        known = False
-    return None if known else f'must be a time zone like "Europe/Berlin" or "UTC", not {value!r}'
 
 
 def slug(value: Any) -> str | None:
@@ -84,21 +65,10 @@ def prefix(value: Any) -> str | None:
 
 
 FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
-    "CRON": {
-        "cron": cron,
-        "tz": time_zone,
-        "gap": choice("next", "skip"),
-        "fold": choice("first", "last", "both"),
-        "catchUp": choice("last", "all", "none"),
-    },
+    "CRON": schedules.CRON,
     "EVENT": {"event": text},
-    "EVERY": {"every": duration, "anchor": instant},
-    "FILE": {
-        "path": text,
-        "settle": duration,
-        "order": choice("mtime", "name"),
-        "mode": choice("auto", "poll"),
-    },
+    "EVERY": schedules.EVERY,
+    "FILE": graph_files.FILE,
     "WEBHOOK": {
         "slug": slug,
         "preset": choice(*signatures.PRESETS),
@@ -179,6 +149,10 @@ def _check_trigger(trigger: Any, place: str, notes: Notes) -> None:
         notes.add(None, f"{place}.{NEEDED[kind]}", f'a {kind} trigger needs "{NEEDED[kind]}"')
     if kind == "WEBHOOK":
         _check_webhook(trigger, place, notes)
+    if together := schedules.together(trigger):
+        notes.add(None, f"{place}.{together[0]}", together[1])
+    if kind == "FILE":
+        graph_files.check(trigger, place, notes)
 
 
 _OF_GENERIC: Final = ("header", "algorithm", "encoding", "prefix", "timestampHeader", "template")

@@ -60,8 +60,7 @@ class Pipeline(Builder):
     ) -> None:
         """`on_failure="hold"` keeps the lane closed behind a failed run until a person decides;
         after `pause_after` bad ends in a row the triggers stop (None: never); `deadline` is for the
-        whole run; `keep={"age": "30d", "count": 1000}` says how long finished
-        runs stay.
+        whole run; `keep={"age": "30d", "count": 1000}` says how long finished runs stay.
         """
         limit = concurrency.to_json() if isinstance(concurrency, Limit) else concurrency
         head = {

@@ -304,6 +304,7 @@ class Engine:
         options = {
             **self._options, "url": self.url, "listen_url": self.url, "root": str(self.path),
             "name": name, "sweep_s": 0.5, "names": sorted(self._env),
+            "read_folders": ["/"],  # a test's files lie wherever it made them
         }  # fmt: skip
         environment = _clean(self._env) | {VARIABLE: str(self._folder / "faults")}
         with self._log_file.open("ab") as log:

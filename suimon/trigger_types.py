@@ -30,7 +30,14 @@ class File(Trigger):
     """A file that arrives: one run per version of it.
 
     Input: `path`, `folder`, `name`, `size`, `mtime`, `event_id`. `path` is a pattern, relative to
-    the folder of the pipelines; `settle` is how long a file must have been left alone.
+    the folder of the pipelines, or the URL of an object store ("s3://bucket/in/*.csv").
+
+    `settle`: how long a file must have been left alone ("2s"). `dedupe`: "version" (path, size,
+    time, inode; the default) or "content". `mode`: "auto", "watch" (inotify) or "poll", every
+    `interval`. `recursive`: also in folders below. `ignore`: patterns of names, instead of the
+    usual temporary ones. `order`: "mtime" or "name". `empty`: "skip" or "take" files of no bytes.
+    `follow_links`: links that stay inside. `done`, `failed`: folders, below the pattern's own
+    folder, that a file is moved to when its run has ended.
     """
 
     def __init__(
@@ -38,17 +45,39 @@ class File(Trigger):
         path: str,
         *,
         settle: str | None = None,
-        order: str | None = None,
+        dedupe: str | None = None,
         mode: str | None = None,
+        interval: str | None = None,
+        recursive: bool | None = None,
+        ignore: Sequence[str] | None = None,
+        order: str | None = None,
+        empty: str | None = None,
+        follow_links: bool | None = None,
+        done: str | None = None,
+        failed: str | None = None,
     ) -> None:
-        super().__init__("FILE", path=path, settle=settle, order=order, mode=mode)
+        super().__init__(
+            "FILE",
+            path=path,
+            settle=settle,
+            dedupe=dedupe,
+            mode=mode,
+            interval=interval,
+            recursive=recursive,
+            ignore=list(ignore) if isinstance(ignore, tuple) else ignore,
+            order=order,
+            empty=empty,
+            followLinks=follow_links,
+            done=done,
+            failed=failed,
+        )
 
 
 class Cron(Trigger):
     """An instant of the calendar. Input: `scheduled_at`, `previous_at`, `folded`.
 
     `gap` and `fold` say what holds where a clock is put forward or back, `catch_up` what becomes of
-    the instants that passed while nothing ran.
+    the instants that passed while nothing ran, `jitter` how much later than planned it may start.
     """
 
     def __init__(
@@ -59,15 +88,28 @@ class Cron(Trigger):
         gap: str | None = None,
         fold: str | None = None,
         catch_up: str | None = None,
+        jitter: str | None = None,
     ) -> None:
-        super().__init__("CRON", cron=cron, tz=tz, gap=gap, fold=fold, catchUp=catch_up)
+        super().__init__(
+            "CRON", cron=cron, tz=tz, gap=gap, fold=fold, catchUp=catch_up, jitter=jitter
+        )
 
 
 class Every(Trigger):
-    """A fixed rhythm, counted from `anchor`. Input: `scheduled_at`, `previous_at`, `folded`."""
+    """A fixed rhythm, counted from `anchor`. Input: `scheduled_at`, `previous_at`, `folded`.
 
-    def __init__(self, every: str, *, anchor: str | None = None) -> None:
-        super().__init__("EVERY", every=every, anchor=anchor)
+    Without an anchor it counts from the first deploy, whatever is restarted later.
+    """
+
+    def __init__(
+        self,
+        every: str,
+        *,
+        anchor: str | None = None,
+        catch_up: str | None = None,
+        jitter: str | None = None,
+    ) -> None:
+        super().__init__("EVERY", every=every, anchor=anchor, catchUp=catch_up, jitter=jitter)
 
 
 class Webhook(Trigger):

@@ -85,7 +85,8 @@ def document(error: SuimonError, request_id: str | None = None) -> dict[str, Any
 
 def title(kind: type[SuimonError]) -> str:
     """``UnknownPipeline`` → ``Unknown pipeline``: the same words for every problem of a type."""
-    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__)
+    named = next(one for one in kind.__mro__ if "code" in vars(one))
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", named.__name__)
     return words[0] + words[1:].lower()
 
 

@@ -13,6 +13,7 @@ from suimon.errors import (
     EXIT_LIMITED,
     EXIT_NOT_FOUND,
     EXIT_USAGE,
+    QueueFull,
     RequestRefused,
 )
 
@@ -109,6 +110,14 @@ class Busy(RequestRefused):
 
     code = "SUI-7010"
     exit_code = EXIT_LIMITED
+
+
+class FullForNow(QueueFull):
+    """A full pipeline, with the seconds after which to ask again."""
+
+    def __init__(self, error: QueueFull, retry_after_s: int) -> None:
+        super().__init__(error.message, detail=error.detail, hint=error.hint)
+        self.retry_after_s = retry_after_s
 
 
 class TooSlow(RequestRefused):

@@ -1,6 +1,6 @@
 """``POST /webhooks/SLUG``: the address that senders call. No bearer token; signatures instead.
 
-    size → whose address → raw bytes → signature, content, name, COMMIT (triggers/webhook.py) → answer
+    whose address → raw bytes, bounded → signature, content, name, COMMIT (triggers/webhook.py)
 
 The answer says ``202`` only after the COMMIT was answered. Everything that needs the database runs
 in threads of this door, with connections of its own, so that a flood of calls takes none from the
@@ -186,7 +186,7 @@ def _note(
     door.note(conn, Entry(who, source, refused.code, refused.why, detail))
 
 
-# ------------------------------------------------------------------------------------- bytes, answers
+# ------------------------------------------------------------------------------------- the wire
 
 
 async def _read(request: Request, limit: int) -> bytes | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -166,16 +167,26 @@ def rerun(
 @json_option
 @database_options
 def skip(run_id: str, who: str, reason: str, as_json: bool, place: Place) -> None:
-    """Open the lane that a failed run keeps closed (on_failure="hold"); the run stays failed."""
-    from suimon.run import operate, read
+    """Go on without a failed run: its lane opens, or its merge does not count it any more.
+
+    The run stays failed. The merge and what follows run again when nothing bad is left to count.
+    """
+    from suimon.run import read
+    from suimon.run import skip as skipping
 
     with place.connect() as conn:
         full = read.resolve(conn, run_id)
-        name = operate.skip(conn, full, actor=who, why=reason)
+        done = skipping.skip(conn, full, actor=who, why=reason)
     if as_json:
-        show.as_json({"id": full, "lane": name})
-    else:
-        show.lines(f'lane "{name}" goes on without run {full}')
+        show.as_json({"id": full, **asdict(done)})
+        return
+    if done.lane is not None:
+        show.lines(f'lane "{done.lane}" goes on without run {full}')
+    if done.merges_again:
+        show.lines(f'the merge of "{done.vertex}" runs again without run {full}')
+    elif done.vertex is not None:
+        others = f"{done.bad} others still do"
+        show.lines(f'the merge of "{done.vertex}" does not count run {full}; {others}')
 
 
 @click.command()

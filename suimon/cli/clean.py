@@ -2,10 +2,11 @@
 
 ``/proc/PID/environ`` and ``/proc/PID/cmdline`` show for ever what a process *started* with;
 deleting a variable changes nothing. So a worker that was given its URLs in either replaces itself
-(``execve``) by the same program with a clean environment, and with the URLs in an anonymous file
-in memory whose descriptor it inherits, reads once and closes. It also asks the kernel to keep its
-memory and its ``/proc`` entries from other processes of the same account: its slots run somebody's
-code.
+(``execve``) by the same program with a clean environment, and with the URLs, and the environment
+that it had, in an anonymous file in memory whose descriptor it inherits, reads once and closes. So
+references such as ``env:HOOK_SECRET`` and the key of stored secrets are known to it alone. It also
+asks the kernel to keep its memory and its ``/proc`` entries from other processes of the same
+account: its slots run somebody's code.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
+from suimon.core import secret_names
 from suimon.errors import SuimonError
+from suimon.store import secret_key
 
 #: What a worker keeps of its environment; ``--env`` names more, for its slots.
 KEPT: Final = ("PATH", "HOME", "LANG", "TZ", "TMPDIR")
 KEPT_PREFIXES: Final = ("LC_", "PYTHON")
-#: The only secrets there are: the URLs. The longest text that is read from the descriptor.
-LIMIT_BYTES: Final = 64 * 1024
+#: The longest text that is read from the descriptor: the kernel bounds an environment likewise.
+LIMIT_BYTES: Final = 8 * 1024 * 1024
+_ENVIRONMENT: Final = "environment"
 _PR_SET_DUMPABLE: Final = 4
 
 
@@ -38,10 +42,37 @@ def environment(names: Iterable[str] = ()) -> dict[str, str]:
     }
 
 
+def with_environment(secrets: dict[str, str | None]) -> dict[str, str | None]:
+    """The secrets, and beside them what this process may resolve ``env:NAME`` with."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in secret_key.VARIABLES or not secret_names.is_own(name)
+    }
+    return {**secrets, _ENVIRONMENT: json.dumps(kept)}
+
+
+def take_environment(secrets: dict[str, str | None]) -> dict[str, str]:
+    """What ``with_environment`` put beside them; it is taken out."""
+    text = secrets.pop(_ENVIRONMENT, None)
+    found = json.loads(text) if text else {}
+    assert isinstance(found, dict)
+    return found
+
+
+def refuse_own(names: Iterable[str]) -> None:
+    """``--env`` is for the tasks' variables; the engine's own would show them the database."""
+    for name in names:
+        if secret_names.is_own(name):
+            msg = f"--env {name} would show it to every task"
+            raise SuimonError(msg, hint="Name variables of your own.")
+
+
 def hand_over(secrets: dict[str, str | None]) -> int:
     """A descriptor from which a program started by us can read the secrets, once."""
     fd = os.memfd_create("suimon", 0)  # inherited: the caller passes it on, or becomes the program
-    os.write(fd, json.dumps(secrets).encode())
+    with os.fdopen(os.dup(fd), "wb") as file:
+        file.write(json.dumps(secrets).encode())
     os.lseek(fd, 0, os.SEEK_SET)
     return fd
 
@@ -50,7 +81,8 @@ def take_over(fd: int) -> dict[str, str | None]:
     """The secrets, out of the descriptor, which is closed."""
     try:
         os.lseek(fd, 0, os.SEEK_SET)
-        text = os.read(fd, LIMIT_BYTES)
+        with os.fdopen(os.dup(fd), "rb") as file:
+            text = file.read(LIMIT_BYTES)
         os.ftruncate(fd, 0)
         found = json.loads(text)
     except (OSError, ValueError):

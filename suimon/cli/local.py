@@ -81,6 +81,10 @@ class Database:
             stream.write(self.url + "\n")
 
 
+def _settings(slots: int) -> Settings:
+    return Settings(slots=slots, read_folders=os.environ.get("SUIMON_READ_FOLDERS"))
+
+
 @dataclass(slots=True)
 class LocalWorker:
     """A worker process; its log goes where ``start`` was told."""
@@ -98,10 +102,11 @@ class LocalWorker:
         log: IO[bytes] | None = None,
     ) -> Self:
         """Start it without a secret in its environment or command line."""
-        fd = clean.hand_over({"database_url": url, "listen_url": listen_url})
+        addresses = {"database_url": url, "listen_url": listen_url}
+        fd = clean.hand_over(clean.with_environment(addresses))
         try:
             process = subprocess.Popen(
-                clean.command(arguments(str(path), Settings(slots=slots), {}, fd)),
+                clean.command(arguments(str(path), _settings(slots), {}, fd)),
                 env=clean.environment(),
                 pass_fds=(fd,),
                 stdin=subprocess.DEVNULL,

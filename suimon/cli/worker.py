@@ -23,6 +23,7 @@ from suimon.cli.options import DURATION, Place
 from suimon.core import settings
 from suimon.core.settings import Settings
 from suimon.errors import LoadFailed
+from suimon.store.secret_key import KeyRing
 
 log = logging.getLogger("suimon.worker")
 
@@ -42,6 +43,7 @@ log = logging.getLogger("suimon.worker")
 @click.option("--drain-timeout", type=DURATION, help="How long a drain waits for what runs.")
 @click.option("--heartbeat", type=DURATION, help="Time between two heartbeats.")
 @click.option("--sweep", type=DURATION, help="Time between two safety sweeps.")
+@click.option("--read-folders", metavar="/A:/B", help="Where paths of inputs may lead, too.")
 @click.option("--env", "names", multiple=True, metavar="NAME", help="A variable for the tasks.")
 @click.option("--name", help="What status calls it.  [default: HOST-PID]")
 @click.option("--no-duties", is_flag=True, help="Leave timers, rescue and repair to other workers.")
@@ -57,13 +59,16 @@ def worker(path: str, secrets_fd: int | None, **given: Any) -> int:
     if secrets_fd is None:
         _first_life(path, given)
     secrets = clean.take_over(secrets_fd) if secrets_fd is not None else {}
+    environment = clean.take_environment(secrets)
     clean.hide()
     options = {name: given[name] for name in _SETTINGS}
     found = settings.load({}, {**options, **secrets})
-    return _second_life(path, found, given)
+    return _second_life(path, found, given, environment)
 
 
-_SETTINGS = ("pool", "slots", "async_per_slot", "drain_timeout", "heartbeat", "sweep")
+_SETTINGS = (
+    "pool", "slots", "async_per_slot", "drain_timeout", "heartbeat", "sweep", "read_folders",
+)  # fmt: skip
 
 
 def _first_life(path: str, given: dict[str, Any]) -> None:
@@ -73,7 +78,11 @@ def _first_life(path: str, given: dict[str, Any]) -> None:
     if not Path(path).exists():
         msg = f'there is no file or folder "{path}"'
         raise LoadFailed(msg, hint="Name the file or folder with your pipelines.")
-    secrets = {"database_url": Place(found).url, "listen_url": found.listen_url}
+    clean.refuse_own(given["names"])
+    KeyRing.of(os.environ)  # a key that cannot be one is told before anything starts
+    secrets = clean.with_environment(
+        {"database_url": Place(found).url, "listen_url": found.listen_url}
+    )
     clean.become(arguments(path, found, given, clean.hand_over(secrets)), given["names"])
 
 
@@ -97,13 +106,15 @@ def arguments(path: str, found: Settings, given: dict[str, Any], secrets_fd: int
     return made + (["--verbose"] if given.get("verbose") else [])
 
 
-def _second_life(path: str, found: Settings, given: dict[str, Any]) -> int:
+def _second_life(
+    path: str, found: Settings, given: dict[str, Any], environment: dict[str, str]
+) -> int:
     from suimon.worker.guardian import PROCESSES_PER_SLOT
     from suimon.worker.worker import Worker, WorkerOptions
 
     _start_logging(verbose=given["verbose"])
     assert found.database_url is not None
-    _prepare(found.database_url, path)
+    _prepare(found.database_url, path, KeyRing.of(environment))
     with private_folder() as folder:
         options = WorkerOptions(
             url=found.database_url,
@@ -121,6 +132,8 @@ def _second_life(path: str, found: Settings, given: dict[str, Any]) -> int:
             folder=folder,
             name=given["name"] or f"{socket.gethostname()}-{os.getpid()}",
             duties=not given["no_duties"],
+            read_folders=tuple(found.read_folders.split(":")) if found.read_folders else (),
+            environment=environment,
         )
         made = Worker(options)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -128,14 +141,16 @@ def _second_life(path: str, found: Settings, given: dict[str, Any]) -> int:
         return made.run()
 
 
-def _prepare(url: str, path: str) -> None:
-    """Compare versions, then deploy what is new; nothing is claimed before both went well."""
+def _prepare(url: str, path: str, ring: KeyRing) -> None:
+    """Compare versions and key, deploy what is new; nothing is claimed before all went well."""
     from suimon.cli.deploy import definitions, folder_of
     from suimon.db import connect, migrate
     from suimon.run import deploy
+    from suimon.store import secret
 
     with connect.connect(url, name="worker-start") as conn:
         migrate.check_version(conn)
+        secret.check(conn, ring)
         made = definitions(path)
         for one in deploy.deploy(conn, made, only_new=True, folder=folder_of(path)):
             if one.what in ("new", "changed"):

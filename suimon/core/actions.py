@@ -46,6 +46,10 @@ class ReadSource:
     path: str
     format: str | None
     options: Mapping[str, Any]
+    #: The version that started the run (suimon/read/versions.py), and whether the author wrote the
+    #: path himself: one that came with an input may not lead everywhere.
+    version: str | None = None
+    trusted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

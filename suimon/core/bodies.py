@@ -7,9 +7,9 @@
     none                              JSON; null when there is no body at all
     multipart and all others          refused with 415
 
-`expects` narrows it: `json` reads text and octet-streams as JSON too and refuses the rest, `form`
-and `text` take nothing else. gzip and deflate are undone up to the same limit as the body itself.
-NaN, NUL and half surrogates are refused here, not found by the database later.
+`expects` narrows it: `json` reads text/plain and octet-streams as JSON too and refuses the rest,
+`form` and `text` take nothing else. gzip and deflate are undone, up to the same limit as the body
+itself. NaN, NUL and half surrogates are refused here, not found by the database later.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def decode(
     if not plain and kind is None:
         return None
     if not plain and kind != "text":
-        raise BodyRefused(400, "body", f"the body is empty; {media.type} cannot be")
+        raise BodyRefused(400, "body", f"the body is empty, and {kind} cannot be")
     if kind == "text":
         return _checked(_text(plain, media))
     if kind == "form":
@@ -127,29 +127,23 @@ def inflate(raw: bytes, encodings: Sequence[bytes], limit: int) -> bytes:
 def _kind(media: Media, expects: str) -> str | None:
     """json, form or text; None where nothing is said about it."""
     name = media.type
+    if expects == "json" and name in ("", "text/plain", "application/octet-stream"):
+        return "json"
     if not name:
-        found = None
+        found = None if expects == "any" else expects
     elif name == "application/json" or name.endswith("+json"):
         found = "json"
     elif name == FORM:
         found = "form"
-    elif (
-        name.startswith("text/")
-        or name == "application/xml"
-        or name.endswith("+xml")
-        or (name == "application/octet-stream" and expects == "json")
-    ):
+    elif name.startswith("text/") or name == "application/xml" or name.endswith("+xml"):
         found = "text"
     else:
         told = "files cannot be sent here" if name.startswith("multipart/") else "not read here"
         raise BodyRefused(415, "media_type", f"content type {name[:100]!r}: {told}; send JSON")
-    if expects == "json" and found in ("json", "text"):
-        return "json"
-    if expects == "any" or found == expects:
-        return found
-    if found is None:
-        return expects
-    raise BodyRefused(415, "media_type", f"content type {name[:100]!r}: {expects} is expected here")
+    if expects not in ("any", found):
+        why = f"content type {name[:100]!r}: {expects} is expected here"
+        raise BodyRefused(415, "media_type", why)
+    return found
 
 
 def _text(plain: bytes, media: Media) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import islice
@@ -48,6 +48,9 @@ _ALIASES: Final[Mapping[str, str]] = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+#: What `of` may raise: an unreadable line, a zone that this machine does not know.
+UNREADABLE: Final = (KeyError, ValueError, OverflowError, OSError)
+
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -56,9 +59,9 @@ class Passed:
     """The instants between two moments: how many (`exact`, or at least), and the newest of them."""
 
     count: int
-    exact: bool
-    first: datetime | None
-    newest: tuple[datetime, ...]
+    first: datetime | None = None
+    newest: tuple[datetime, ...] = ()
+    exact: bool = field(default=True, kw_only=True)
 
 
 class Schedule(Protocol):
@@ -77,10 +80,11 @@ class Schedule(Protocol):
         """The instants after the one and not after the other."""
 
 
-def of(spec: Mapping[str, Any], created_at: datetime) -> Schedule:
-    """The schedule of a CRON or EVERY trigger; a rhythm without an anchor begins at `created_at`.
+def of(spec: Mapping[str, Any], created_at: datetime, *, begun: bool = False) -> Schedule:
+    """The schedule of a CRON or EVERY trigger; a rhythm without an anchor counts from `created_at`.
 
-    Raises ValueError for an unreadable line, and KeyError for a zone this machine does not know.
+    A rhythm begins at the anchor that it was given, unless it has `begun` by a clock that was set
+    back since.    Raises what stands in `UNREADABLE`.
     """
     if spec["type"] == "CRON":
         zone = ZoneInfo(spec.get("tz", "UTC"))
@@ -88,7 +92,7 @@ def of(spec: Mapping[str, Any], created_at: datetime) -> Schedule:
         return Calendar(spec["cron"], zone, spec.get("gap", "next"), spec.get("fold", "first"))
     anchor = datetime.fromisoformat(spec["anchor"]) if "anchor" in spec else created_at
     every = timedelta(milliseconds=durations.milliseconds(spec["every"]))
-    return Rhythm(every, anchor.astimezone(UTC))
+    return Rhythm(every, anchor.astimezone(UTC), endless=begun or "anchor" not in spec)
 
 
 def check(cron: str) -> str | None:
@@ -126,29 +130,31 @@ def jitter(name: str, instant: datetime, span: str | None) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class Rhythm:
-    """`anchor` (in UTC), and every multiple of `every` after it."""
+    """`anchor` (in UTC) and every multiple of `every` after it; `endless`: before it too."""
 
     every: timedelta
     anchor: datetime
+    endless: bool = False
 
     @property
     def zone(self) -> ZoneInfo:
         return ZoneInfo("UTC")
 
     def after(self, moment: datetime) -> datetime | None:
-        return self._at(max((moment.astimezone(UTC) - self.anchor) // self.every + 1, 0))
+        number = (moment.astimezone(UTC) - self.anchor) // self.every + 1
+        return self._at(number if self.endless else max(number, 0))
 
     def before(self, moment: datetime) -> datetime | None:
         number = -((self.anchor - moment.astimezone(UTC)) // self.every) - 1
-        return self._at(number) if number >= 0 else None
+        return self._at(number) if self.endless or number >= 0 else None
 
     def passed(self, after: datetime, until: datetime) -> Passed:
         first, last = self.after(after), self.before(until + _MICROSECOND)
         if first is None or last is None or last < first:
-            return Passed(0, True, None, ())
+            return Passed(0)
         count = (last - first) // self.every + 1
         back = range(min(count, KEEP) - 1, -1, -1)
-        return Passed(count, True, first, tuple(last - n * self.every for n in back))
+        return Passed(count, first, tuple(last - n * self.every for n in back))
 
     def _at(self, number: int) -> datetime | None:
         try:
@@ -190,7 +196,7 @@ class Calendar:
             count += 1
             last = self.after(last)
         if last is None or last > end:
-            return Passed(count, True, first, tuple(newest))
+            return Passed(count, first, tuple(newest))
         newest.clear()
         moment: datetime | None = until + _MICROSECOND
         for _ in range(KEEP):
@@ -198,7 +204,7 @@ class Calendar:
             moment = self.before(moment)
             assert moment is not None
             newest.appendleft(moment)
-        return Passed(WALK, False, first, tuple(newest))
+        return Passed(WALK, first, tuple(newest), exact=False)
 
     def _wall(self, moment: datetime) -> tuple[datetime, timedelta]:
         """What the clock shows then, and how far it is put back after (or, below zero, before)."""

@@ -22,12 +22,18 @@ _REFERENCE: Final = re.compile(
     r"env:[A-Za-z_][A-Za-z0-9_]{0,199}|file:/[^\0]{1,1000}|secret:[a-z0-9][a-z0-9_-]{0,99}",
     re.ASCII,
 )
+#: Ways to the database: no task can be granted one, nor what begins like a setting of Suimon.
+_NEVER: Final = frozenset(
+    {"PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "PGSSLKEY", "PGSSLPASSWORD"}
+)
 _FORMS: Final = '"env:NAME", "file:/path" or "secret:name"'
 
 
 def reference(value: Any) -> str | None:
     """None for a reference; else the end of a sentence that does not repeat the value."""
     if isinstance(value, str) and _REFERENCE.fullmatch(value):
+        if value.startswith(ENV) and is_own(value.removeprefix(ENV)):
+            return "names a variable of Suimon or of its database connection; no task may have it"
         return None
     return f"must name a secret: {_FORMS}"
 
@@ -53,12 +59,17 @@ def _grant(value: Any) -> str | None:
             return 'is written by its bare name, without "secret:"'
         if NAME.fullmatch(value):
             return None
-        if value.startswith((ENV, FILE)) and reference(value) is None:
-            return None
+        if value.startswith((ENV, FILE)) and _REFERENCE.fullmatch(value):
+            return reference(value)
     return (
         'must name a secret: "crm_token" (lower-case letters, digits, - and _) for a stored one, '
         '"env:NAME" or "file:/path"'
     )
+
+
+def is_own(name: str) -> bool:
+    """Whether an environment variable is Suimon's own, or leads to its database."""
+    return name.startswith("SUIMON_") or name in _NEVER
 
 
 def of_grant(name: str) -> str:

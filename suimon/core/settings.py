@@ -42,6 +42,14 @@ def _text(value: object) -> str:
     return value
 
 
+def _token(value: object) -> str:
+    text = str(value)
+    if not 16 <= len(text) <= 512 or not text.isascii() or not text.isprintable() or " " in text:
+        msg = "must be 16 to 512 printable ASCII characters without spaces"
+        raise ValueError(msg)
+    return text
+
+
 def _whole(low: int, high: int) -> Callable[[object], int]:
     def parse(value: object) -> int:
         try:
@@ -68,8 +76,18 @@ def _duration(low: float, high: float) -> Callable[[object], float]:
     return parse
 
 
-def _setting(parse: Callable[[object], Any], about: str, default: Any = None) -> Any:
-    return field(default=default, metadata={"parse": parse, "about": about})
+def _folders(value: object) -> str:
+    text = _text(value)
+    if not all(folder.startswith("/") for folder in text.split(":")):
+        msg = "must be absolute folders with colons between them"
+        raise ValueError(msg)
+    return text
+
+
+def _setting(
+    parse: Callable[[object], Any], about: str, default: Any = None, *, shown: bool = True
+) -> Any:
+    return field(default=default, repr=shown, metadata={"parse": parse, "about": about})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +102,19 @@ class Settings:
     async_per_slot: int = _setting(_whole(1, 10_000), "async tasks that share a slot", 1)
     heartbeat: float = _setting(_duration(0.05, 60), "between two beats of a worker", 5.0)
     sweep: float = _setting(_duration(0.1, 600), "between two safety sweeps", 45.0)
+    secret_key: str | None = _setting(
+        _text, "key of stored secrets: base64 of 32 bytes", shown=False
+    )
+    secret_key_file: str | None = _setting(_text, "file with that key in its first line, instead")
+    secret_key_old: str | None = _setting(_text, "the key before, while rotating", shown=False)
+    read_folders: str | None = _setting(
+        _folders, "folders that paths of inputs may lead into, as /a:/b, besides PATH and triggers"
+    )
+    host: str = _setting(_text, "address that a server binds to", "127.0.0.1")
+    port: int = _setting(_whole(0, 65_535), "its port; 0: any free one", 8700)
+    api_token: str | None = _setting(
+        _token, "bearer token of /api and /metrics; needed off loopback", shown=False
+    )
     drain_timeout: float | None = _setting(
         _duration(0, 7 * 86_400), "how long a drain waits for what runs; unset: for ever"
     )
@@ -135,7 +166,7 @@ def load(
         try:
             values[name] = one.metadata["parse"](text)
         except (ValueError, SuimonError) as error:
-            shown = "" if name.endswith("_url") else f', not "{text}"'
+            shown = "" if name.endswith("_url") or not one.repr else f', not "{text}"'
             mistakes.append(f"{source} {_reason(error)}{shown}")
     mistakes += _misspelt(environment, given, known)
     if mistakes:

@@ -164,16 +164,17 @@ def verify(
 
 def key_of(how: Scheme, secret: str) -> bytes:
     """The key that a secret stands for; raises SecretUnusable."""
-    if not secret:
+    key = secret.encode()
+    if how.key_is_base64:
+        try:
+            key = base64.b64decode(secret.removeprefix("whsec_").encode(), validate=True)
+        except (binascii.Error, ValueError):
+            msg = 'the secret is not "whsec_" with base64 behind it, as Standard Webhooks has it'
+            raise SecretUnusable(msg) from None
+    if not key:
         msg = "the secret is empty"
         raise SecretUnusable(msg)
-    if not how.key_is_base64:
-        return secret.encode()
-    try:
-        return base64.b64decode(secret.removeprefix("whsec_").encode(), validate=True)
-    except (binascii.Error, ValueError):
-        msg = 'the secret is not "whsec_" with base64 behind it, as Standard Webhooks has it'
-        raise SecretUnusable(msg) from None
+    return key
 
 
 def sign(

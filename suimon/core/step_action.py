@@ -6,9 +6,10 @@ condition that is no bool, a path that is no text) raises InputRefused, which fa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from suimon.core import durations, refs, shape
 from suimon.core.actions import (
@@ -28,6 +29,9 @@ from suimon.core.actions import (
 )
 from suimon.core.shape import Graph
 from suimon.errors import InputRefused
+
+#: As suimon/read/versions.py makes it.
+_VERSION: Final = re.compile(r"file:[0-9a-f]{64}", re.ASCII)
 
 
 class Steps:
@@ -93,7 +97,7 @@ class Steps:
         origin = shape.item_source(self.graph, spawner)
         if origin is not None and shape.kind(self.graph, origin) == shape.READ:
             handle = self._handle(origin, sources)
-            return ReadSource(handle["path"], handle.get("format"), handle["options"])
+            return ReadSource(**handle)
         if origin is not None and origin in self._folded:
             vertex = shape.vertices(self.graph)[origin]
             inputs = _inputs(vertex, sources, origin)
@@ -109,7 +113,7 @@ class Steps:
         return ListSource(found)
 
     def _handle(self, read: str, sources: Mapping[str, Any]) -> dict[str, Any]:
-        """`{path, format, options}`: all that opening the file needs."""
+        """All that opening the file needs, as `ReadSource` has it."""
         vertex = shape.vertices(self.graph)[read]
         path = _inputs(vertex, sources, read)["path"]
         if not isinstance(path, str) or not path:
@@ -117,7 +121,15 @@ class Steps:
             raise InputRefused(msg, path="$.path")
         options = dict(vertex.get("config") or {})
         chosen = options.pop("format", None)
-        return {"path": path, "format": chosen, "options": options}
+        handle = {"path": path, "format": chosen, "options": options}
+        if isinstance((vertex.get("inputs") or {}).get("path"), str):
+            handle["trusted"] = True
+        given = sources.get("input")
+        if isinstance(given, dict) and given.get("path") == path:
+            version = given.get("event_id")
+            if isinstance(version, str) and _VERSION.fullmatch(version):
+                handle["version"] = version
+        return handle
 
 
 def specials(graph: Graph, vertex: str) -> list[list[Any]]:

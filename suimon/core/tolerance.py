@@ -74,12 +74,16 @@ def allowed_before_seal(tolerance: Tolerance) -> int | None:
     return tolerance.max_failures if tolerance.states else 0
 
 
-def broken(tolerance: Tolerance, counts: Mapping[str, int], allowance: int | None) -> bool:
-    """Can the merge no longer succeed, whatever the children that still run do?"""
-    bad = {state: counts.get(state, 0) for state in _BAD}
-    if any(number for state, number in bad.items() if state not in tolerance.states):
-        return True
-    return allowance is not None and sum(bad.values()) > allowance
+def broken(
+    tolerance: Tolerance, counts: Mapping[str, int], allowance: int | None, *, skipped: int = 0
+) -> bool:
+    """Can the merge no longer succeed, whatever the children that still run do?
+
+    `skipped`: bad ends in states that are not tolerated, which an operator has forgiven.
+    """
+    tolerated = sum(counts.get(state, 0) for state in tolerance.states)
+    others = sum(counts.get(state, 0) for state in _BAD) - tolerated
+    return others > skipped or (allowance is not None and tolerated > allowance)
 
 
 def verdict(
@@ -88,12 +92,14 @@ def verdict(
     *,
     expected: int | None,
     fail_fast: bool = False,
+    skipped: int = 0,
 ) -> Verdict:
     """The merge's state from the counts per terminal state; `expected` is None before the seal."""
     if expected is None:
-        hopeless = fail_fast and broken(tolerance, counts, allowed_before_seal(tolerance))
+        before = allowed_before_seal(tolerance)
+        hopeless = fail_fast and broken(tolerance, counts, before, skipped=skipped)
         return Verdict.FAILED if hopeless else Verdict.OPEN
-    is_broken = broken(tolerance, counts, allowed(tolerance, expected))
+    is_broken = broken(tolerance, counts, allowed(tolerance, expected), skipped=skipped)
     ended = sum(counts.get(state, 0) for state in (RunStatus.SUCCEEDED, *_BAD)) >= expected
     if ended:
         return Verdict.FAILED if is_broken else Verdict.SUCCEEDED

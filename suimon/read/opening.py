@@ -19,10 +19,13 @@ from suimon.errors import FileChanged, FileRefused
 from suimon.read import options as rules
 from suimon.read.checks import Note, checked, refuse_unknown_columns
 from suimon.read.csv import CsvOptions, read_csv
+from suimon.read.fence import Fence
 from suimon.read.jsonl import read_jsonl
 from suimon.read.options import ENDINGS, FORMATS
 from suimon.read.table import Table
+from suimon.read.versions import is_version
 
+_CHANGED: Final = "start a new run for the new file; write files under another name, then rename"
 _NO_OPTIONS_OF_A_FILE: Final = ("schema", "onBadValue", "match", "ignore", "recursive")
 
 
@@ -106,14 +109,23 @@ def format_by_name(name: str) -> str:
 
 
 def open_file(
-    full: Path, name: str, how: How, *, expected: Mapping[str, int], check_schema: bool = True
+    full: Path,
+    name: str,
+    how: How,
+    *,
+    expected: Mapping[str, int | str],
+    within: Fence | None = None,
+    check_schema: bool = True,
 ) -> OpenFile:
     """Open one file and read its header. Whatever is refused here has closed the file again."""
     file = _opened(full, name)
     table: Table | None = None
     try:
+        if within is not None:
+            within.check_open(name, file.fileno())
         before = os.fstat(file.fileno())
         compare(name, expected, before, "since the run was started")
+        _compare_version(name, full, expected.get("version"), before)
         table = _read(file, name, how)
         if check_schema and table.columns is not None:
             refuse_unknown_columns(how.schema, table.columns, name)
@@ -175,11 +187,22 @@ def marks(status: os.stat_result) -> dict[str, int]:
     return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "inode": status.st_ino}
 
 
-def compare(name: str, expected: Mapping[str, int], status: os.stat_result, when: str) -> None:
+def compare(
+    name: str, expected: Mapping[str, int | str], status: os.stat_result, when: str
+) -> None:
     found = marks(status)
     different = [key for key, value in expected.items() if key in found and found[key] != value]
     if different:
         listed = ", ".join(f"{key} {expected[key]} -> {found[key]}" for key in different)
         msg = f'"{name}" has changed {when}'
-        hint = "start a new run for the new file; write files under another name, then rename"
-        raise FileChanged(msg, detail=listed, hint=hint)
+        raise FileChanged(msg, detail=listed, hint=_CHANGED)
+
+
+def _compare_version(
+    name: str, full: Path, version: int | str | None, status: os.stat_result
+) -> None:
+    """Is it the file that a FILE trigger saw?"""
+    if isinstance(version, str) and not is_version(os.fsencode(full), version, status):
+        msg = f'"{name}" has changed since it started the run'
+        found = f"now it has {status.st_size:,} bytes; its own run reads what is there now"
+        raise FileChanged(msg, detail=found, hint=_CHANGED)

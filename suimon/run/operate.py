@@ -1,13 +1,12 @@
 """What an operator does to single runs, each with its record of who and why.
 
 ``rerun``     a new run of the same input: the old one stays as it is, the record links both
-``skip``      a failed run lets go the lane that it keeps closed
 ``priority``  a run, or a run with everything below it, moves to the head of another priority
 ``cancel``    asks runs to stop; one that is over and keeps its lane closed lets it go
 ``decide``    votes on an approval; ``signal`` sends a run a named message
 
 The record is written in the transaction of the act. Retries are ``retry.py``'s, those of a step
-``again.py``'s, acts on many runs ``many.py``'s.
+``again.py``'s, acts on many runs ``many.py``'s, going on without one ``skip.py``'s.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from suimon.core.suggest import did_you_mean
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, InputRefused, RunNotFound
-from suimon.run import audit, doors, lane, wait, wake
+from suimon.run import audit, doors, skip, wait, wake
 from suimon.run import cancel as cancelling
 
 SQL = statements(__package__, "operate.sql")
@@ -69,44 +68,6 @@ def rerun(
             return made
 
     return retrying(act)
-
-
-# --------------------------------------------------------------------------------- held lanes
-
-
-def skip(conn: Connection, run_id: str, *, actor: str, why: str = "") -> str:
-    """Let go the lane that this failed run keeps closed; returns the lane's name.
-
-    The run stays failed. Raises RunNotFound, and Conflict when it keeps no lane closed.
-    """
-    lanes = let_go(conn, [run_id], actor=actor, why=why)
-    if lanes:
-        return lanes[0]
-    status = _alive(conn, run_id)[0]
-    msg = f"run {run_id} ({status}) keeps no lane closed; there is nothing to skip"
-    hint = 'Only a failed run of a pipeline with on_failure="hold" does. See: suimon runs why'
-    raise Conflict(msg, run_id=run_id, hint=hint)
-
-
-def let_go(
-    conn: Connection, runs: Sequence[str], *, actor: str, why: str = "", action: str = "skip"
-) -> list[str]:
-    """Open again every lane that one of these keeps closed, and admit; returns their names."""
-    opened = []
-    for name, holder in conn.execute(SQL.held_lanes, {"runs": list(runs)}).fetchall():
-
-        def act(name: str = name, holder: str = holder) -> bool:
-            with transaction(conn):
-                lane.lock(conn, [name])
-                if conn.execute(SQL.let_go, {"lane": name, "run": holder}).fetchone() is None:
-                    return False
-                audit.note(conn, action, [holder], actor=actor, why=why, detail={"lane": name})
-                return True
-
-        if retrying(act):
-            opened.append(name)
-    lane.admit(conn, opened)
-    return opened
 
 
 # --------------------------------------------------------------------------------- priority
@@ -208,7 +169,7 @@ def cancel(conn: Connection, ids: Sequence[str], *, actor: str, why: str = "") -
     """Ask these runs (at most 1,000) to stop; a failed one lets go the lane it keeps closed."""
     actor = audit.checked(actor)
     asked = cancelling.request(conn, ids, why=why or f"cancelled by {actor}")
-    lanes = let_go(conn, ids, actor=actor, why=why, action="cancel")
+    lanes = skip.let_go(conn, ids, actor=actor, why=why, action="cancel")
     if asked.asked:
         detail: dict[str, Any] = {"asked": asked.asked, "over": asked.over}
         audit.note(conn, "cancel", ids, actor=actor, why=why, detail=detail)

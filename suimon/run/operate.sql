@@ -14,17 +14,6 @@ set graph_id = %(graph_id)s,
 where r.id = %(run)s and r.status = 'queued' and r.claim_no = 0
 returning r.id::text;
 
--- The lanes that these runs keep closed.
--- name: held_lanes
-select l.name, l.held_by::text from suimon.lanes l
-join suimon.runs r on r.lane = l.name and l.held_by = r.id
-where r.id = any (%(runs)s::uuid[]) and r.finished_at is not null
-order by l.name;
-
--- Its lane row is locked by the statement before.
--- name: let_go
-update suimon.lanes l set held_by = null where l.name = %(lane)s and l.held_by = %(run)s returning l.name;
-
 -- name: alive
 select r.status::text, r.priority, r.parent_id::text, r.root_id::text from suimon.runs r where r.id = %(run)s;
 

@@ -149,8 +149,8 @@ def runs(
     return [named(names, row) for row in conn.execute(SQL.runs, where).fetchall()]
 
 
-def pipelines(conn: Connection) -> list[dict[str, Any]]:
-    """What is deployed, at most 1,000, by name."""
+def pipelines(conn: Connection, *, after: str = "", limit: int = PAGE) -> list[dict[str, Any]]:
+    """What is deployed, at most 1,000, by name; ``after`` is the last name before."""
     names = (
         "name",
         "pool",
@@ -161,7 +161,8 @@ def pipelines(conn: Connection) -> list[dict[str, Any]]:
         "last_status",
         "last_at",
     )
-    rows = conn.execute(SQL.pipelines).fetchall()
+    where = {"after": after, "n": max(1, min(limit, PAGE))}
+    rows = conn.execute(SQL.pipelines, where).fetchall()
     return [named(names, row) for row in rows]
 
 

@@ -65,7 +65,8 @@ select p.name, p.pool, p.lane_limit, p.priority, p.deployed_at, g.hash,
        (select r.created_at from suimon.runs r where r.pipeline = p.name and r.parent_id is null
         order by r.id desc limit 1) as last_at
 from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
-order by p.name limit 1000;
+where p.name > %(after)s
+order by p.name limit %(n)s;
 
 -- name: pipeline
 select p.name, p.pool, p.lane_limit, p.priority, p.deployed_at, p.edited_at, g.hash, g.body::text as graph,

@@ -11,13 +11,13 @@ dies in between leaves rows whose reason names no pause: ``sweep`` goes on from 
 kept where one was promised: a run that stands in its pipeline's lane waits in the lane.
 
 Triggers also stop by themselves: after ``pause_after`` bad ends of root runs in a row, whoever
-started them (``check``). Then a run that somebody started by hand and that ends well lifts the
-pause; one that ends badly counts, and does not.
+started them (``check``); the notice is written by the table's trigger. Then a run that somebody
+started by hand and that ends well lifts the pause; one that ends badly counts, and does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -41,17 +41,6 @@ NAME_CHARS: Final = 500
 NAMED_RUNS: Final = 5
 #: Who the engine is in the list and in the audit record.
 ENGINE: Final = "suimon"
-
-#: Called inside the transaction of an automatic pause, with what ``listed`` says of it: the outbox
-#: is above this layer, and hangs itself in here.
-Notice = Callable[[Connection, dict[str, Any]], None]
-_notices: list[Notice] = []
-
-
-def on_automatic_pause(notice: Notice) -> None:
-    """Tell this function of each automatic pause, in its transaction."""
-    if notice not in _notices:
-        _notices.append(notice)
 
 
 # ------------------------------------------------------------------------------------ by hand
@@ -264,15 +253,12 @@ def _change(conn: Connection, pipeline: str) -> int:
 
 
 def _stop(conn: Connection, pipeline: str, bad: Sequence[str]) -> int:
-    runs = conn.execute(SQL.failures, {"runs": list(bad)}).fetchall()
-    given = {"pipeline": pipeline, "why": _story(runs), "runs": list(bad)}
+    why = _story(conn.execute(SQL.failures, {"runs": list(bad)}).fetchall())
+    given = {"pipeline": pipeline, "why": why, "runs": list(bad)}
     if conn.execute(SQL.pause_by_itself, given).fetchone() is None:
         return 0
     key = f"triggers:{pipeline}"
-    audit.note(conn, "pause", [key], actor=ENGINE, why=given["why"], detail={"runs": list(bad)})
-    (made,) = listed(conn, key)
-    for notice in _notices:
-        notice(conn, made)
+    audit.note(conn, "pause", [key], actor=ENGINE, why=why, detail={"runs": list(bad)})
     return 1
 
 

@@ -48,11 +48,23 @@ def register(conn: Connection, facts: dict[str, Any]) -> int:
     return int(row[0])
 
 
-def beat(conn: Connection, worker: int, *, draining: bool) -> tuple[bool, list[Beat]]:
-    """Beat once. Returns (still alive in the database, all live workers)."""
-    rows = conn.execute(SQL.beat, {"worker": worker, "draining": draining}).fetchall()
+def beat(
+    conn: Connection, worker: int, *, draining: bool, pace: tuple[int, int] = (0, 0)
+) -> tuple[bool, list[Beat]]:
+    """Beat once, and say how many runs began and ended in the last minute. Returns (still alive in
+    the database, all live workers).
+    """
+    said = {"worker": worker, "draining": draining, "starts": pace[0], "ends": pace[1]}
+    rows = conn.execute(SQL.beat, said).fetchall()
     beats = [Beat(*row) for row in rows]
     return any(b.mine for b in beats), beats
+
+
+def beats(conn: Connection) -> tuple[int, list[Beat]]:
+    """(The schema's number, the beats of all live workers), for one who is no worker."""
+    rows = conn.execute(SQL.beats).fetchall()
+    found = [Beat(row[1], row[2], row[3], False, False) for row in rows if row[1] is not None]
+    return (int(rows[0][0]) if rows else 0), found
 
 
 def bury(conn: Connection, worker: int, seen_beat: int) -> str | None:

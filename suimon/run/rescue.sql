@@ -16,7 +16,8 @@ on conflict do nothing;
 -- want of code that this worker has, and the schema's number, so that a worker notices a migration under way.
 -- name: beat
 with mine as (
-  update suimon.workers set beat = beat + 1, beat_at = clock_timestamp(), draining = %(draining)s
+  update suimon.workers set beat = beat + 1, beat_at = clock_timestamp(), draining = %(draining)s,
+    starts = %(starts)s, ends = %(ends)s
   where id = %(worker)s and not dead
   returning id
 )
@@ -28,6 +29,11 @@ select w.id, w.beat, w.beat_ms, w.id in (select id from mine) as mine,
        (select m.schema_version from suimon.meta m) as schema_version
 from suimon.workers w where not w.dead
 order by w.id = %(worker)s desc, w.id desc limit 1000;
+
+-- A look of one that is no worker and only judges: everybody's beats, and the schema's number. Writes nothing.
+-- name: beats
+select m.schema_version, w.id, w.beat, w.beat_ms from suimon.meta m left join suimon.workers w on not w.dead
+order by w.id desc limit 1000;
 
 -- A beat that raced in wins.
 -- name: bury

@@ -123,6 +123,12 @@ def apply(conn: Connection, made: Plan, *, actor: str, why: str = "") -> int:
     return done
 
 
+def merge_again(conn: Connection, made: Plan) -> None:
+    """The merges of the plan and what follows them, no child: their arithmetic has changed."""
+    _open_parents(conn, made, made.parents)
+    _lift(conn, made)
+
+
 # --------------------------------------------------------------------------- planning
 
 

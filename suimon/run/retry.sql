@@ -57,7 +57,7 @@ update suimon.fanouts set held_until = null where id = any (%(fanouts)s::bigint[
 -- at once if the fan-out had been left settled.
 -- name: unseal
 update suimon.fanouts f
-set expected = null, allowed = null, cancelling = false, state = 'open', verdict = null, settled_at = null
+set expected = null, allowed = null, skipped = 0, cancelling = false, state = 'open', verdict = null, settled_at = null
 where f.parent_id = any (%(ids)s::uuid[]) and f.generation = 1
   and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex and s.status = 'succeeded')
   and exists (select from suimon.runs r where r.id = f.parent_id and r.vertex is null);
@@ -72,7 +72,7 @@ delete from suimon.steps where run_id = any (%(ids)s::uuid[]) and status <> 'suc
 
 -- name: reopen
 with asked as materialized (
-  select r.id, r.status as old, r.claim_no, r.attempt, r.started_at, r.finished_at, r.error
+  select r.id, r.status as old, r.claim_no, r.attempt, r.started_at, r.finished_at, r.error, r.reason = 'skipped' as skipped
   from suimon.runs r
   where r.id = any (%(ids)s::uuid[]) and r.status in ('succeeded', 'failed', 'timed_out', 'cancelled')
     and not exists (select from suimon.runs t where t.id = r.root_id and t.reason = 'pruning')
@@ -92,12 +92,13 @@ back as (
       started_at = null, finished_at = null, wake_at = null, reason = null, output = null, error = null,
       rank = suimon.head_of(r.pool, r.priority)
   from asked a where r.id = a.id
-  returning r.id, r.fanout_id, r.lane, r.lane_rank, r.pool, a.old
+  returning r.id, r.fanout_id, r.lane, r.lane_rank, r.pool, a.old, a.skipped
 ),
 tally as materialized (
   select fanout_id,
          count(*) filter (where old = 'succeeded') as succeeded, count(*) filter (where old = 'failed') as failed,
-         count(*) filter (where old = 'timed_out') as timed_out, count(*) filter (where old = 'cancelled') as cancelled
+         count(*) filter (where old = 'timed_out') as timed_out, count(*) filter (where old = 'cancelled') as cancelled,
+         array_agg(old::text) filter (where skipped) as forgiven
   from back where fanout_id is not null group by fanout_id
 ),
 locked as materialized (
@@ -107,6 +108,9 @@ uncounted as (
   update suimon.fanouts f
   set succeeded = f.succeeded - t.succeeded, failed = f.failed - t.failed,
       timed_out = f.timed_out - t.timed_out, cancelled = f.cancelled - t.cancelled,
+      -- what an operator had forgiven is tried again: it must be forgiven again
+      skipped = f.skipped - (select count(*) from unnest(t.forgiven) s where s <> all (f.tolerate)),
+      allowed = f.allowed - (select count(*) from unnest(t.forgiven) s where s = any (f.tolerate)),
       state = 'open', verdict = null, settled_at = null, cancelling = false,
       held_until = case when f.held_until is not null then clock_timestamp() + interval '60 seconds' end
   from tally t join locked l on l.id = t.fanout_id

@@ -13,7 +13,6 @@ may be broken off and called again), then the old key is dropped.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,7 +28,7 @@ from suimon.errors import (
     SecretKeyWrong,
     SecretMissing,
 )
-from suimon.store.secret_key import KEY, KEY_OLD, Key, KeyRing
+from suimon.store.secret_key import KEY, KEY_OLD, Key, KeyRing, read_file
 
 SQL = statements(__package__, "secret.sql")
 
@@ -94,12 +93,9 @@ def _of_environment(ring: KeyRing, name: str) -> str:
 
 def _of_file(path: str) -> str:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                msg = f'the secret "file:{path}" is no regular file'
-                raise SecretMissing(msg)
-            return checked(file.read(VALUE_BYTES + 1), f"file:{path}")
+        return checked(read_file(path, VALUE_BYTES + 1)[1], f'"file:{path}"')
+    except InputRefused as error:
+        raise SecretMissing(error.message) from None
     except OSError as error:
         msg = f'the secret "file:{path}" cannot be read: {error.strerror}'
         raise SecretMissing(msg, hint="It is read where the process runs that needs it.") from None

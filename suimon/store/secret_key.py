@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import errno
 import hashlib
 import hmac
 import os
@@ -108,23 +109,29 @@ class KeyRing:
         return self.current
 
 
+def read_file(path: str, limit: int) -> tuple[int, bytes]:
+    """Mode and first bytes of a regular file; a pipe or a device is not waited for: OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(fd).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return mode, os.read(fd, limit)
+    finally:
+        os.close(fd)
+
+
 def _lines(path: str) -> list[str]:
     """The keys of a file that only its owner (and its group) can read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        mode, raw = read_file(path, _FILE_BYTES)
     except OSError as error:
         msg = f'the key file "{path}" cannot be read: {error.strerror}'
         raise SecretKeyMissing(msg, hint=f"{KEY_FILE} names it.") from None
-    with os.fdopen(fd, "rb") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            msg = f'the key file "{path}" is no regular file'
-            raise SecretKeyWrong(msg)
-        if found.st_mode & _OTHERS:
-            msg = f'the key file "{path}" can be read by everybody'
-            raise SecretKeyWrong(msg, hint=f"chmod 600 {path}; then think about a new key.")
-        text = file.read(_FILE_BYTES).decode("ascii", "replace")
-    lines = [line for line in text.splitlines() if line.strip()]
+    if mode & _OTHERS:
+        msg = f'the key file "{path}" can be read by everybody'
+        raise SecretKeyWrong(msg, hint=f"chmod 600 {path}; then think about a new key.")
+    lines = [line for line in raw.decode("ascii", "replace").splitlines() if line.strip()]
     if not 1 <= len(lines) <= 2:
         msg = f'the key file "{path}" has {len(lines)} lines'
         hint = "One line with the key; while rotating a second one with the key before."

@@ -9,7 +9,7 @@ select t.id, t.pipeline, t.name, t.kind, t.spec, t.created_at, t.cursor_at, t.er
 from suimon.triggers t
 where t.retired_at is null and t.next_at is not null and t.kind in ('CRON', 'EVERY')
   and (t.next_at <= coalesce(%(now)s::timestamptz, clock_timestamp())
-       or t.cursor_at > coalesce(%(now)s::timestamptz, clock_timestamp())
+       or coalesce(t.cursor_at, t.created_at) > coalesce(%(now)s::timestamptz, clock_timestamp())
                         + case t.kind when 'EVERY' then interval '1 second' else interval '1 hour' end)
   and suimon.pause_of(t.id) is null
 order by t.next_at, t.id limit 1 for no key update of t skip locked;
@@ -31,27 +31,8 @@ set input = jsonb_set(r.input, '{folded}', to_jsonb((r.input ->> 'folded')::bigi
 where r.id = %(run)s and r.status = 'queued' and r.claim_no = 0
 returning r.id::text, r.pool, r.lane, r.lane_rank, r.lane_limit;
 
--- What became of each instant.
--- name: record
-insert into suimon.deliveries (id, trigger_id, state, duplicate, ended_at, run_id, key, source, code, why, input, detail)
-select d.id, %(trigger)s, %(state)s, d.duplicate, clock_timestamp(), d.run, d.key, d.source, %(code)s, %(why)s,
-       d.input::jsonb, d.detail::jsonb
-from unnest(%(ids)s::uuid[], %(runs)s::uuid[], %(duplicates)s::boolean[], %(keys)s::text[], %(sources)s::text[],
-            %(inputs)s::text[], %(details)s::text[])
-     with ordinality as d(id, run, duplicate, key, source, input, detail, place)
-order by d.place
-on conflict (trigger_id, key) where key is not null and state in ('waiting', 'delivered', 'dead', 'discarded') do nothing;
-
 -- name: move_on
 update suimon.triggers
 set next_at = %(next_at)s, cursor_at = coalesce(%(cursor_at)s, cursor_at), era = %(era)s,
     last_run = coalesce(%(last_run)s::uuid, last_run), note = %(note)s
 where id = %(id)s;
-
--- The schedules of one pipeline or of all, with what stands in their way.
--- name: schedules
-select t.id, t.pipeline, t.name, t.spec, t.created_at, t.cursor_at, t.next_at, t.note, suimon.pause_of(t.id) as paused,
-       clock_timestamp() as now
-from suimon.triggers t
-where t.retired_at is null and t.kind in ('CRON', 'EVERY') and (%(pipeline)s::text is null or t.pipeline = %(pipeline)s)
-order by t.pipeline, t.name limit 1000;

@@ -19,7 +19,7 @@ from suimon.core import jsonsafe
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.read.names import path_text, shown
-from suimon.triggers import fire
+from suimon.triggers import file_rules, fire
 from suimon.triggers.file_rules import Rules
 from suimon.triggers.fire import Arrival, Trigger
 from suimon.triggers.listing import Seen
@@ -153,6 +153,13 @@ def listed(
 def latest(conn: Connection, trigger: int) -> list[dict[str, Any]]:
     """The last 20 deliveries of one trigger."""
     return _rows(conn.execute(SQL.latest, {"id": trigger}))
+
+
+def folders(conn: Connection) -> list[str]:
+    """The folders that FILE triggers watch or watched; at most 1,000."""
+    paths = conn.execute(SQL.paths).fetchall()
+    found = {file_rules.folder_of({"path": row[0]}) for row in paths}
+    return sorted(folder for folder in found if folder is not None)
 
 
 def _rows(cursor: Any) -> list[dict[str, Any]]:

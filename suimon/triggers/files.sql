@@ -84,3 +84,6 @@ order by t.pipeline, t.id limit 1000;
 -- name: latest
 select d.id::text, d.state, d.duplicate, d.arrived_at, d.source, d.run_id::text, d.code, d.why
 from suimon.deliveries d where d.trigger_id = %(id)s order by d.id desc limit 20;
+
+-- name: paths
+select distinct t.spec ->> 'path' as path from suimon.triggers t where t.kind = 'FILE' limit 1000;

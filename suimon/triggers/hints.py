@@ -41,18 +41,18 @@ class Hints:
         if not folders:
             self.close()
             return False
-        if list(folders) == self._folders and self.alive:
+        if sorted(folders) == self._folders and (self.alive or self.problem):
             return False
         self.close()
-        self._folders = list(folders)
+        self._folders = sorted(folders)
         self.problem = None
         try:
-            import watchfiles._rust_notify as notify  # PLC0415: only where files are watched
+            # its class itself: watchfiles.watch begins to watch at some later moment
+            from watchfiles._rust_notify import RustNotify
 
             paths = [path.decode("utf-8", "strict") for path, _, _ in folders]
-            # polling by itself is what a listing does better
-            watcher = notify.RustNotify(paths, False, False, 0, False, True)
-        except (OSError, UnicodeDecodeError, ImportError, RuntimeError, ValueError) as error:
+            watcher = RustNotify(paths, False, False, 0, False, True)  # noqa: FBT003
+        except Exception as error:  # noqa: BLE001 - whatever it is, the listing goes on without
             self.problem = str(error).splitlines()[0] if str(error) else type(error).__name__
             return False
         self._stop = threading.Event()
@@ -80,4 +80,5 @@ class Hints:
                         self._tell()
         except Exception as error:  # noqa: BLE001 - a hint that ends is no failure: listings go on
             log.debug("inotify ended: %s", error)
+            self.problem = str(error).partition("\n")[0] or type(error).__name__
             self._tell()

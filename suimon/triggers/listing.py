@@ -122,15 +122,17 @@ def look(rules: Rules, report: Report, *, inodes: bool = True) -> Iterator[Seen]
 def judged(
     path: bytes, status: os.stat_result, rules: Rules, report: Report, *, inodes: bool
 ) -> Seen | None:
-    """A regular file, unless it is empty or may not be read."""
+    """A regular file, unless it is empty."""
     if status.st_size == 0 and not rules.take_empty:
         report.leave(path, EMPTY)
         return None
-    if not os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
-        report.trouble(path, UNREADABLE)
-        return None
     inode = status.st_ino if inodes else 0
     return Seen(path, status.st_size, status.st_mtime_ns, inode, status.st_ctime_ns)
+
+
+def is_readable(path: bytes) -> bool:
+    """Asked only of files that nobody knows yet."""
+    return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 def _ignored(rules: Rules, path: bytes, base: bytes) -> str | None:

@@ -14,9 +14,11 @@ from typing import Final
 
 _TABLE: Final = Path("/proc/self/mountinfo")
 _NETWORK: Final = frozenset(
-    ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs"]
-    + ["beegfs", "ncpfs", "davfs", "virtiofs", "vboxsf", "prl_fs", "ocfs2", "gfs2", "autofs"]
-)
+    (
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "gpfs",
+        "beegfs", "ncpfs", "davfs", "virtiofs", "vboxsf", "prl_fs", "ocfs2", "gfs2", "autofs",
+    )
+)  # fmt: skip
 _INVENTED: Final = frozenset(
     ["vfat", "msdos", "exfat", "cifs", "smb3", "smbfs", "9p", "virtiofs", "vboxsf", "prl_fs"]
 )

@@ -102,7 +102,7 @@ def _opened(url: str) -> Any:
         raise SuimonError(msg, hint='Install the extra: pip install "suimon[stores]"') from None
     try:
         return store.from_url(url)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever a store's client raises
         msg = f'the object store "{url}" cannot be opened'
         raise SuimonError(msg, detail=_first_line(error)) from None
 

@@ -25,6 +25,7 @@ from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import (
     Conflict,
+    DatabaseUnavailable,
     DataRefused,
     InputRefused,
     PayloadTooLarge,
@@ -138,7 +139,9 @@ def receive(
         raise Refused(413, "too_large", error.message, source=arrival.source) from None
     except (InputRefused, DataRefused) as error:
         raise Refused(400, "input", error.message, source=arrival.source) from None
-    except RequestRefused as error:
+    except DatabaseUnavailable:
+        raise
+    except SuimonError as error:
         # the pipeline went away, or two calls met at a moment that the next one will not meet
         raise Refused(
             503, "moment", error.message, retry_after_s=1, source=arrival.source
@@ -326,7 +329,8 @@ def _again(trigger: Trigger, delivery_id: str, detail: dict[str, Any]) -> Arriva
     kept = detail.get("body")
     if kept is None or not kept["complete"]:
         why = "was not read or not kept whole"
-        raise Conflict(f"the body of delivery {delivery_id} {why}", hint="Have it sent again.")
+        msg = f"the body of delivery {delivery_id} {why}"
+        raise Conflict(msg, hint="Have it sent again.")
     body = base64.b64decode(kept["base64"]) if "base64" in kept else kept["text"].encode()
     pairs = detail["headers"].items()
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
@@ -338,7 +342,8 @@ def _again(trigger: Trigger, delivery_id: str, detail: dict[str, Any]) -> Arriva
         named = signatures.delivery_id(how, headers, value)
         arrival = _arrival(trigger, how, call, value, named)
     except (Refused, IdRefused) as error:
-        raise Conflict(f"it would be refused again: {error}") from None
+        msg = f"it would be refused again: {error}"
+        raise Conflict(msg) from None
     told = {**(arrival.detail or {}), "again": delivery_id}
     return Arrival(arrival.input, arrival.source, arrival.key or f"again:{delivery_id}", told)
 

@@ -28,7 +28,7 @@ on conflict (trigger_id, code) do update set count = r.count + excluded.count;
 delete from suimon.deliveries d where d.id in (
   select o.id from suimon.deliveries o
   where o.state = 'refused' and o.id < (
-    select k.id from suimon.deliveries k where k.state = 'refused' order by k.id desc offset %(keep)s limit 1)
+    select k.id from suimon.deliveries k where k.state = 'refused' order by k.id desc offset %(keep)s::int - 1 limit 1)
   order by o.id limit %(n)s);
 
 -- And only the newest of those keep the body they brought.
@@ -36,7 +36,7 @@ delete from suimon.deliveries d where d.id in (
 update suimon.deliveries d set detail = d.detail - 'body' where d.id in (
   select o.id from suimon.deliveries o
   where o.state = 'refused' and o.detail ? 'body' and o.id < (
-    select k.id from suimon.deliveries k where k.state = 'refused' order by k.id desc offset %(keep)s limit 1)
+    select k.id from suimon.deliveries k where k.state = 'refused' order by k.id desc offset %(keep)s::int - 1 limit 1)
   order by o.id desc limit %(n)s);
 
 -- name: stored

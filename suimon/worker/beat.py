@@ -46,10 +46,17 @@ class Events:
 class Heart(threading.Thread):
     """Beats every ``interval_s``; read ``may_claim`` and ``workers`` from the main loop."""
 
-    def __init__(self, url: str, worker: int, interval_s: float, events: Events) -> None:
+    def __init__(
+        self,
+        url: str,
+        worker: int,
+        interval_s: float,
+        events: Events,
+        pace: Callable[[], tuple[int, int]] = lambda: (0, 0),
+    ) -> None:
         super().__init__(name="suimon-beat", daemon=True)
         self._url, self._worker, self._interval_s, self._events = url, worker, interval_s, events
-        self._watch = Watch(interval_s)
+        self._watch, self._pace = Watch(interval_s), pace
         self._ending = threading.Event()
         self._accepted_at = clock.boottime()
         self._ended_slots = False
@@ -94,7 +101,7 @@ class Heart(threading.Thread):
             conn.close()
 
     def _beat(self, conn: Connection, sent_at: float) -> bool:
-        alive, beats = rescue.beat(conn, self._worker, draining=self.draining)
+        alive, beats = rescue.beat(conn, self._worker, draining=self.draining, pace=self._pace())
         found = beats[0].schema_version if beats else migrate.schema_version()
         if found != migrate.schema_version():
             self._events.schema_changed(found)

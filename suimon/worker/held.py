@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from suimon.core import backoff
 from suimon.core.durations import seconds
 from suimon.core.events import Event
+from suimon.core.redact import Redactor
 from suimon.run.claim import Claimed
 from suimon.worker import wire
 from suimon.worker.rawlog import RawLog
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 AHEAD_SECONDS: Final = 0.05
 #: Runs a slot has at most, begun or not.
 AHEAD_RUNS: Final = 1000
+#: A slot that has seen more values of secrets is replaced.
+MAX_VALUES: Final = 100
 #: Weight of the newest duration in a program's mean.
 _NEWEST: Final = 0.1
 #: What a slot spends on a run beside the function itself.
@@ -43,6 +46,7 @@ class Program:
     backoff: backoff.Backoff = field(default_factory=lambda: backoff.parse(backoff.DEFAULT))
     timeout_s: float | None = None
     deadline_s: float | None = None
+    secrets: tuple[str, ...] = ()
     is_async: bool = False
     spawns: bool = False
     mean_s: float | None = None
@@ -93,6 +97,7 @@ class Held:
     waited_since: float = 0.0  # when it was given to its slot
     gone: bool = False  # not ours any more; whatever its slot still says is dropped
     raw: RawLog | None = None
+    secrets: dict[str, str] | None = field(default=None, repr=False)
     told: tuple[int, list[Event]] | None = None  # the token of a try, and the events it told
 
     @property
@@ -120,10 +125,26 @@ class Slot:
     asked_back: bool = False
     slow: bool = False  # its first run takes long: nothing is put behind it
     rss_at: float = 0.0
+    #: The pipeline whose secrets it has held: it serves no other one, until it is replaced.
+    bound: str | None = None
+    retiring: bool = False  # ended only because it is bound
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    hidden: Redactor = field(default_factory=lambda: Redactor(raw=True))
 
     @property
     def busy(self) -> bool:
         return bool(self.given)
+
+    def may_serve(self, held: Held) -> bool:
+        """Secrets meet no other pipeline's run in one process, neither beside nor after them."""
+        pipeline = held.run.pipeline
+        if held.secrets is None:
+            return self.bound is None or self.bound == pipeline
+        if self.bound is None:
+            return all(other.run.pipeline == pipeline for other in self.given)
+        return self.bound == pipeline and (
+            len(self.hidden) < MAX_VALUES or held.secrets.items() <= self.secrets.items()
+        )
 
     def room(self, held: Held) -> bool:
         """Whether this run may be given to the slot now; one that must be alone needs it empty."""
@@ -175,6 +196,8 @@ class Slot:
         if program.number not in self.programs:
             self.programs.add(program.number)
             lines = wire.program(program.definition)
+        if program.secrets:
+            lines += self._bind(batch)
         entries = []
         for held in batch:
             held.slot = self.no
@@ -188,6 +211,17 @@ class Slot:
                 (held.token, held.given, (run.id, held.attempt, run.item_key, run.pipeline))
             )
         self.handle.send(lines + wire.runs(program.number, entries))
+
+    def _bind(self, batch: list[Held]) -> bytes:
+        """The values that the slot does not have; from now on it belongs to this pipeline."""
+        given: dict[str, str] = {}
+        for held in batch:
+            given |= held.secrets or {}
+        self.bound = batch[0].run.pipeline
+        fresh = {name: one for name, one in given.items() if self.secrets.get(name) != one}
+        self.secrets |= fresh
+        self.hidden.add(fresh)
+        return wire.secrets(fresh) if fresh else b""
 
     def take(self, held: Held, now: float) -> None:
         """This run has left the slot (a result, or given back)."""

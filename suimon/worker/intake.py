@@ -161,6 +161,7 @@ class Intake:
     def _accept(self, held: list[Held], extras: Extras) -> None:
         for graph_id, _, body in extras.graphs:
             self._worker.programs.add_graph(graph_id, body)
+        before = len(self._worker.outbox.held_back)
         for one in held:
             if not one.gone:
                 try:
@@ -168,6 +169,8 @@ class Intake:
                 except Exception as error:
                     log.exception("run %s: the engine itself failed", one.run.id)
                     self._worker.outbox.end_failed(one, "failed", internal(error))
+        held_back = len(self._worker.outbox.held_back) - before
+        self._worker.pace.began(len(held) - held_back)
 
     def _accept_one(self, held: Held, extras: Extras) -> None:
         run, programs = held.run, self._worker.programs

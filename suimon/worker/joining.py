@@ -71,7 +71,11 @@ class Joining:
             schema_changed=lambda found: self._worker.post(lambda: self._schema_changed(found)),
         )
         self._worker.heart = Heart(
-            self._worker.options.url, worker, self._worker.options.heartbeat_s, events
+            self._worker.options.url,
+            worker,
+            self._worker.options.heartbeat_s,
+            events,
+            self._worker.pace.last_minute,
         )
         self._worker.heart.start()
         self._worker.upkeep.set_worker(worker)

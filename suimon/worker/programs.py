@@ -124,8 +124,9 @@ class Programs:
         match action.source:
             case planning.ListSource(items):
                 source, given = {"kind": "list"}, {"items": items}
-            case planning.ReadSource(path, fmt, options):
-                source = {"kind": "read", "path": path, "format": fmt, "options": dict(options)}
+            case planning.ReadSource(path, fmt, options, version, trusted):
+                source = {"kind": "read", "path": path, "format": fmt, "options": dict(options),
+                          "version": version, "trusted": trusted}  # fmt: skip
             case planning.TaskSource(task, inputs, _, specials):
                 source = {"kind": "task", "task": task, "specials": specials}
                 given = {"inputs": inputs}
@@ -141,7 +142,12 @@ class Programs:
             "specials": source.get("specials", []),
             "chunk": 1000,
         }
-        return Program(number, action.vertex, definition, spawns=True), given
+        granted: tuple[str, ...] = ()
+        if isinstance(action.source, planning.TaskSource):
+            granted = tuple(action.source.config.get("secrets", ()))
+            definition["secrets"] = granted
+        program = Program(number, action.vertex, definition, spawns=True, secrets=granted)
+        return program, given
 
     def _task(
         self,
@@ -164,6 +170,9 @@ class Programs:
             "specials": specials,
             "timeout": settings.get("timeout_s"),
         }
+        if "secrets" in config:
+            definition["secrets"] = config["secrets"]
+            settings["secrets"] = tuple(config["secrets"])
         facts = self.tasks.get(config["task"], {})
         return Program(
             number, config["task"], definition, is_async=bool(facts.get("async")), **settings

@@ -8,24 +8,31 @@ merge) and nothing else.
     checkpoint_get  what a part of this task left in an earlier try
     checkpoint_put  remember a part; answered only after it is stored
     artifact_part   one part of a file, at most 1 MiB
+    folders         where a path of an input may lead
 """
 
 from __future__ import annotations
 
 import base64
 import functools
+import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from suimon.db.connect import Connection
+from suimon.read.fence import is_within
 from suimon.run import spawn, step
+from suimon.triggers import files
 from suimon.worker import wire
 
 if TYPE_CHECKING:
     from suimon.worker.held import Held
     from suimon.worker.worker import Worker
+
+log = logging.getLogger("suimon.worker")
 
 PART_BYTES: Final = 1024 * 1024
 PARTS: Final = 256
@@ -100,6 +107,13 @@ class Questions:
                     body=data,
                     last=bool(body["last"]),
                 )
+            case "folders":
+                return functools.partial(
+                    _folders,
+                    path=str(body["path"]),
+                    run=f"run {held.run.id} of {held.run.pipeline}",
+                    allowed=self._worker.options.read_folders,
+                )
             case other:
                 msg = f"nobody knows the question {other!r}"
                 raise NotYoursError(msg)
@@ -140,6 +154,14 @@ def _children(
         raise NotYoursError(msg)
     rows = spawn.page(conn, fanout, mine, which, after, limit)
     return [[p, k, s, _json(value), _json(error), i] for p, k, s, value, error, i in rows]
+
+
+def _folders(conn: Connection, *, path: str, run: str, allowed: tuple[str, ...]) -> list[str]:
+    """The operator's folders and those of FILE triggers; who asks for another one is logged."""
+    found = [*allowed, *files.folders(conn)]
+    if not is_within(path, [os.path.realpath(folder) for folder in found]):
+        log.warning('%s may not read "%s"', run, path.encode("utf-8", "backslashreplace").decode())
+    return found
 
 
 def _json(text: str | None) -> Any:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from suimon.core.redact import Redactor
+
 HEAD_BYTES: Final = 256 * 1024
 TAIL_BYTES: Final = 256 * 1024
 #: Pieces of the ring shorter than this are joined with what follows.
@@ -21,15 +23,17 @@ _SHORT: Final = 4096
 class RawLog:
     """The raw output of one try, each descriptor with bounds of its own."""
 
-    __slots__ = ("_streams",)
+    __slots__ = ("_hidden", "_streams")
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Redactor | None = None) -> None:
+        """`hidden` takes secrets out of the bytes; it may learn more of them."""
+        self._hidden = Redactor(raw=True) if hidden is None else hidden
         self._streams: dict[str, _Stream] = {}
 
     def take(self, stream: str, data: bytes) -> list[str]:
         """Text to be stored now; the rest is kept for the end, or dropped."""
         if stream not in self._streams:
-            self._streams[stream] = _Stream()
+            self._streams[stream] = _Stream(self._hidden)
         now = self._streams[stream].take(data)
         return [_text(now)] if now else []
 
@@ -49,9 +53,13 @@ class RawLog:
 class _Stream:
     """One descriptor's bytes: how many of its head have gone, and the ring of its end."""
 
-    __slots__ = ("_begun", "_dropped", "_head", "_tail", "_tail_bytes")
+    __slots__ = (
+        "_begun", "_dropped", "_head", "_hidden", "_of", "_tail", "_tail_bytes",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Redactor) -> None:
+        self._of = hidden
+        self._hidden = hidden.stream()
         self._head = 0
         #: the beginning of a character whose end has not come yet
         self._begun = b""
@@ -61,6 +69,11 @@ class _Stream:
 
     def take(self, data: bytes) -> bytes:
         """What belongs to the head and ends with a character."""
+        if self._of:
+            data = self._hidden.feed(data.decode("latin-1")).encode("latin-1")
+        return self._take(data)
+
+    def _take(self, data: bytes) -> bytes:
         if self._head < HEAD_BYTES:
             data = self._begun + data
             self._begun = b""
@@ -97,7 +110,8 @@ class _Stream:
 
     def end(self) -> tuple[bytes, int]:
         """What is left, and how many bytes are missing before it."""
-        data = self._begun + b"".join(self._tail)
+        rest = self._take(self._hidden.end().encode("latin-1"))
+        data = rest + self._begun + b"".join(self._tail)
         if self._dropped:
             middle = _middle(data)
             return data[middle:], self._dropped + middle

@@ -211,7 +211,7 @@ class Results:
                 if slot.given:
                     held = slot.given[0]
                     if held.raw is None:
-                        held.raw = RawLog()
+                        held.raw = RawLog(slot.hidden)
                     for text in held.raw.take(stream, data):
                         self._worker.outbox.log(held, stream, text)
 

@@ -171,6 +171,7 @@ class Sender:
         self.in_flight = False
         if batch.worker != self._worker.id:
             return  # of a life before this one: what it claimed is taken back by whoever buried it
+        self._worker.pace.ended(len(batch.ended))
         for ended in batch.ended:
             self._left(ended.id, ended.claim_no)
         for again in batch.again:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from suimon import modules
 from suimon.binding import bind
 from suimon.errors import LoadFailed, Mistake
+from suimon.read.fence import Fence
 from suimon.read.source import open_source as open_rows
 from suimon.task import is_async, is_generator, options_of
 
@@ -62,6 +63,22 @@ def wants_context(function: Callable[..., Any]) -> bool:
     return "ctx" in inspect.signature(function).parameters
 
 
-def open_source(path: str, format_name: str | None, options: dict[str, Any]) -> Iterator[Any]:
-    """The rows of a file, as a stream."""
-    return open_rows(path, format_name, options)
+def open_source(
+    path: str, how: Mapping[str, Any], ask: Callable[[dict[str, Any]], Any]
+) -> Iterator[Any]:
+    """The rows of a file, as a stream. `how` holds format and options, the version that is meant,
+    and whether the path is the author's own; the worker is asked where others may lead.
+    """
+
+    def folders(real: str) -> Sequence[str]:
+        found: list[str] = ask({"op": "folders", "path": real})
+        return found
+
+    version = how.get("version")
+    return open_rows(
+        path,
+        how.get("format"),
+        how.get("options") or {},
+        expected={"version": version} if version else None,
+        within=None if how.get("trusted") else Fence(".", folders),
+    )

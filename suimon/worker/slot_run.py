@@ -170,8 +170,8 @@ class Run:
             ]
             pages = FanoutPages(self, given["fanout"])
             return MergeResult(Counts.of(given["counts"]), first, pages)
-        path, options = given["path"], given.get("options") or {}
-        return Rows(path, lambda: slot_code.open_source(path, given.get("format"), options))
+        path = given["path"]
+        return Rows(path, lambda: slot_code.open_source(path, given, self.ask))
 
     # ------------------------------------------------------------------ Host
 

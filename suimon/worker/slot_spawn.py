@@ -175,8 +175,7 @@ def source(run: Run, call: Callable[..., Any]) -> Iterator[Any]:
         if not isinstance(path, str):
             msg = f"the path of the file to read is {path!r}; it must be text"
             raise errors.InputRefused(msg, path="path")
-        options = program.source.get("options") or {}
-        return slot_code.open_source(path, program.source.get("format"), options)
+        return slot_code.open_source(path, program.source, run.ask)
     run.given = run.given.get("inputs", {})
     args, kwargs = run.arguments()
     assert program.function is not None

@@ -33,6 +33,8 @@ UNPLACED_SECONDS: Final = 1.0
 #: An async task ends itself at its timeout; a slot that does not answer for this much longer is
 #: ended.
 ASYNC_GRACE_SECONDS: Final = 5.0
+#: So many runs in a row may be passed by while a slot is replaced for them.
+PASSED_RUNS: Final = 100
 MEMORY_LOOK_SECONDS: Final = 0.5
 #: So many slots in a row that end before they are ready: the code cannot be loaded at all.
 FAILED_STARTS: Final = 5
@@ -127,7 +129,9 @@ class Slots:
             self.failed_starts += 1
             log.error("slot %d ended before its code was loaded (%s)", slot.no, event.cause)
         elif slot.killed is None or not self._worker.leaving:
-            log.warning("slot %d ended: %s (%s)", slot.no, slot.killed or event.reason, event.cause)
+            level = logging.INFO if slot.retiring else logging.WARNING
+            why = slot.killed or event.reason
+            log.log(level, "slot %d ended: %s (%s)", slot.no, why, event.cause)
         # all slots die with a guardian: next time a suspect runs alone in the worker
         alone = rescue.ALONE_IN_WORKER if event.reason == "guardian_died" else rescue.ALONE_IN_SLOT
         self._worker.slot_died(slot, begun, rest, event.cause, alone=alone)
@@ -219,6 +223,9 @@ class Slots:
                 if not passed and held.program is not None and held.program.spawns:
                     passed.append(waiting.popleft())  # a list waits for an empty slot; others go on
                     continue
+                if len(passed) < PASSED_RUNS and self._kept_out(held):
+                    passed.append(waiting.popleft())
+                    continue
                 break
             group = [waiting.popleft()]
             while waiting and waiting[0].program is held.program and len(group) < AHEAD_RUNS:
@@ -229,6 +236,18 @@ class Slots:
             if held.run.alone >= 2:
                 break
         waiting.extendleft(reversed(passed))
+
+    def _kept_out(self, held: Held) -> bool:
+        """Whether an idle slot does not take it because of secrets. Then one is replaced."""
+        idle = [
+            slot
+            for slot in self.table.values()
+            if slot.ready and slot.killed is None and not slot.given and not slot.may_serve(held)
+        ]
+        if idle and all(slot.ready and slot.killed is None for slot in self.table.values()):
+            idle[0].retiring = True
+            self.kill(idle[0], f"it has held secrets of {idle[0].bound}")
+        return bool(idle)
 
     def _forget_programs(self) -> None:
         """Slots drop what the worker has dropped; a program that is used again is sent again."""
@@ -253,6 +272,8 @@ class Slots:
         best: Slot | None = None
         shared = self._worker.options.async_per_slot
         for slot in self.table.values():
+            if not slot.may_serve(held):
+                continue
             fits = slot.room(held) or (shared > 1 and slot.room_async(held, shared))
             if fits and (
                 best is None or (slot.ahead_s, len(slot.given)) < (best.ahead_s, len(best.given))

@@ -74,7 +74,10 @@ class Spawner:
             drive.spawning = Spawning(action, fanout, child)
             program, given = self._worker.programs.spawn(action, to_pipeline=child.vertex is None)
             held.program, held.vertex, held.given = program, action.vertex, given
-            self._worker.enqueue(held)
+            if program.secrets:
+                self._worker.grants.give(held, lambda: self._worker.enqueue(held))
+            else:
+                self._worker.enqueue(held)
 
         self._worker.driver.ask(held, work, opened)
 

@@ -20,6 +20,7 @@ from suimon.db.connect import Connection
 from suimon.duties import doors, sweep
 from suimon.errors import DatabaseUnavailable, SuimonError
 from suimon.run import cancel, finish, rescue, wake
+from suimon.triggers.watcher import FileWatcher
 
 log = logging.getLogger("suimon.worker")
 
@@ -27,7 +28,9 @@ log = logging.getLogger("suimon.worker")
 class Upkeep(threading.Thread):
     """Thread-safe requests in, idempotent acts out."""
 
-    def __init__(self, url: str, worker: int, sweep_s: float, *, duties: bool = True) -> None:
+    def __init__(
+        self, url: str, worker: int | None, sweep_s: float, *, duties: bool = True
+    ) -> None:
         super().__init__(name="suimon-upkeep", daemon=True)
         self._url, self._worker, self._sweep_s, self._duties = url, worker, sweep_s, duties
         self._ending = threading.Event()
@@ -36,6 +39,7 @@ class Upkeep(threading.Thread):
         self._asked: dict[str, Callable[[Connection], None]] = {}
         self._next_sweep = clock.boottime() + (0.0 if duties else float("inf"))
         self._keeper = doors.Keeper()
+        self._files = FileWatcher(url)
         self._next_doors = float("inf")
 
     # ------------------------------------------------------------------ requests
@@ -82,6 +86,8 @@ class Upkeep(threading.Thread):
         if payload.startswith(("lane ", "pool ")):
             self._ask(payload, lambda conn: doors.heard(conn, payload))
         else:
+            if payload == "triggers":
+                self._ask("files", self._files.reload)
             self.doors_soon()
 
     def close(self) -> None:
@@ -149,6 +155,7 @@ class Upkeep(threading.Thread):
     def _sweep(self, conn: Connection) -> None:
         """The wall clock may have jumped: what the doors wait for is asked for anew."""
         worked = sweep.run(conn, self._worker)
+        self._files.reload(conn)
         if worked or self._next_doors != float("inf"):
             self._look_at_doors(conn)
 

@@ -134,6 +134,9 @@ class Waiter:
         """
         program = held.program
         assert program is not None
+        if program.secrets and held.secrets is None:
+            self._worker.grants.give(held, lambda: self.begin(held, vertex))
+            return
         if program.deadline_s is None:
             self._worker.enqueue(held)
             return

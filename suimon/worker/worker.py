@@ -20,8 +20,8 @@ import logging
 import os
 import selectors
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from suimon.core import clock
@@ -31,12 +31,14 @@ from suimon.run.spawn import Holder
 from suimon.worker import intake, results, sender, slotwork
 from suimon.worker.beat import Heart
 from suimon.worker.drive import Driver
+from suimon.worker.grants import Grants
 from suimon.worker.guardian import PROCESSES_PER_SLOT, TOO_MANY
 from suimon.worker.held import Held, Slot
 from suimon.worker.idle import State
 from suimon.worker.joining import Joining
 from suimon.worker.ledger import Ledger
 from suimon.worker.outbox import Outbox
+from suimon.worker.pace import Pace
 from suimon.worker.programs import Programs
 from suimon.worker.sender import Sender
 from suimon.worker.slots import GuardianLostError
@@ -70,6 +72,11 @@ class WorkerOptions:
     folder: str = ""
     name: str = ""
     duties: bool = True
+    #: Where paths of inputs may lead, besides the root and the folders of FILE triggers.
+    read_folders: tuple[str, ...] = ()
+    #: What it was started with, for references such as env:NAME and for the key of secrets; its own
+    #: environment shows nothing of it.
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class Worker:
@@ -97,10 +104,12 @@ class Worker:
         #: For what runs with several vertices need between their steps: no batch waits for a chunk.
         self.desk = Ledger(options.url, name="desk", notify=self._ring)
         self.slots = slotwork.Slots(self, self._selector)
+        self.pace = Pace()
         self.results = results.Results(self)
         self.driver = Driver(self)
         self.spawner = Spawner(self)
         self.waiter = Waiter(self)
+        self.grants = Grants(self)
         self.joining = Joining(self)
         self.intake = intake.Intake(self)
         self.sender = Sender(self)

@@ -131,7 +131,7 @@ def test_what_a_folded_vertex_needs_comes_before_the_spawner() -> None:
 def test_a_read_used_as_a_value_is_a_step_with_a_handle() -> None:
     shaped = graph(rows=read("a.csv", format="csv"), sum=call(rows=ref("rows")))
     plan = Plan(shaped)
-    handle = {"path": "a.csv", "format": "csv", "options": {}}
+    handle = {"path": "a.csv", "format": "csv", "options": {}, "trusted": True}
     assert plan.next({}, run_input=None, run=RUN) == Record("rows", handle)
     action = plan.next({"rows": done(handle)}, run_input=None, run=RUN)
     assert isinstance(action, Execute)

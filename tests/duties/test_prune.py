@@ -12,7 +12,7 @@ from support.sessions import Sessions
 from suimon.db.connect import Connection
 from suimon.duties import prune, sweep
 from suimon.errors import Conflict
-from suimon.run import operate, retry, submit
+from suimon.run import operate, retry, skip, submit
 from suimon.run.submit import Request
 
 
@@ -170,7 +170,7 @@ def test_a_run_that_keeps_its_lane_closed_stays(lab: Lab) -> None:
     (run,) = ended(lab, "p", 1, "failed")
     assert lab.one("select held_by::text from suimon.lanes where name = 'pipeline:p'") == run
     assert prune.prune(lab.conn).roots == 0
-    operate.skip(lab.conn, run, actor="me")
+    skip.skip(lab.conn, run, actor="me")
     assert prune.prune(lab.conn).roots == 1
 
 

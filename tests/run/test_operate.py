@@ -95,25 +95,6 @@ def test_what_is_not_rerun(lab: Lab) -> None:
         operate.rerun(lab.conn, NOBODY, actor="ada")
 
 
-# ------------------------------------------------------------------------------- held lanes
-
-
-def test_skip_opens_the_lane_that_a_failed_run_keeps_closed(lab: Lab) -> None:
-    """The next one is admitted; the run stays failed; skipping again is a conflict."""
-    lab.pipeline("p", concurrency=1, onFailure="hold")
-    run = ended(lab, "p")
-    behind = lab.submit("p")
-    assert not lab.one("select admitted from suimon.runs where id = %s", behind)
-    assert operate.skip(lab.conn, run, actor="ada", why="by hand") == "pipeline:p"
-    assert lab.one("select admitted from suimon.runs where id = %s", behind)
-    assert lab.status(run) == "failed"
-    assert records(lab) == [("ada", "skip", run, {"why": "by hand", "lane": "pipeline:p"})]
-    with pytest.raises(Conflict, match="keeps no lane closed"):
-        operate.skip(lab.conn, run, actor="ada")
-    with pytest.raises(RunNotFound):
-        operate.skip(lab.conn, NOBODY, actor="ada")
-
-
 def test_cancel_of_a_failed_run_opens_its_lane_too(lab: Lab) -> None:
     lab.pipeline("p", concurrency=1, onFailure="hold")
     run = ended(lab, "p")

@@ -123,6 +123,8 @@ create index runs_lane_live on suimon.runs (lane) where lane is not null and adm
 create unique index runs_lane_one on suimon.runs (lane) where lane_limit = 1 and admitted and status in ('queued', 'running', 'waiting');
 -- What a worker holds: rescue and reconcile. The finish avoids it on purpose (see run/finish.sql).
 create index runs_held on suimon.runs (worker_id) where status = 'running';
+-- Why runs wait, counted for people (run/health.sql).
+create index runs_waiting on suimon.runs (reason) where status = 'waiting';
 create index runs_timer on suimon.runs (wake_at) where status = 'waiting' and wake_at is not null;
 create index runs_deadline on suimon.runs (deadline_at) where deadline_at is not null and status in ('queued', 'running', 'waiting');
 -- The last queued rank of a pipeline's single runs (a flood queues behind itself), and how many wait (max_queued).
@@ -220,6 +222,7 @@ create table suimon.fanouts (
   max_failures int,
   max_failure_ratio text,              -- the text of the decimal, never a float
   allowed int,                         -- at the seal: min(max_failures, floor(ratio x expected)); null: any number
+  skipped int not null default 0,      -- bad ends in states that are not tolerated, which an operator has forgiven
   fail_fast boolean not null default false,
   stragglers text not null default 'cancel' check (stragglers in ('cancel', 'finish')),
   settled_at timestamptz,
@@ -238,7 +241,7 @@ create index fanouts_cancelling on suimon.fanouts (id)
 create function suimon.is_over(f suimon.fanouts) returns boolean language sql immutable as $$
   select case when 'failed' = any (f.tolerate) then 0 else f.failed end
        + case when 'timed_out' = any (f.tolerate) then 0 else f.timed_out end
-       + case when 'cancelled' = any (f.tolerate) then 0 else f.cancelled end > 0
+       + case when 'cancelled' = any (f.tolerate) then 0 else f.cancelled end > f.skipped
       or coalesce(
            case when 'failed' = any (f.tolerate) then f.failed else 0 end
          + case when 'timed_out' = any (f.tolerate) then f.timed_out else 0 end
@@ -931,6 +934,7 @@ end $$;
 
 -- One notice for each channel that wants to know; a fact that was told already is not told again. Returns how many.
 create function suimon.notice(kind text, fact text, at timestamptz, subject text, payload jsonb) returns int language plpgsql as $$
+#variable_conflict use_column
 declare
   written int;
 begin
