@@ -57,6 +57,9 @@ select %(pipeline)s, n.name, n.kind, n.spec::jsonb, n.slug, case when n.kind in 
 from unnest(%(names)s::text[], %(kinds)s::text[], %(specs)s::text[], %(slugs)s::text[]) as n(name, kind, spec, slug)
 on conflict (pipeline, name) do update
 set spec = excluded.spec, slug = excluded.slug, retired_at = null,
+    -- (what passed while it was in no graph was nobody's wish: it is not caught up with)
+    cursor_at = case when t.retired_at is not null and t.next_at is null and excluded.next_at is not null
+                     then clock_timestamp() else t.cursor_at end,
     next_at = case when t.spec = excluded.spec and t.retired_at is null then t.next_at else excluded.next_at end;
 
 -- name: tell_doors

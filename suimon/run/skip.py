@@ -54,7 +54,7 @@ def skip(conn: Connection, run_id: str, *, actor: str, why: str = "") -> Skipped
     if expected is None:
         msg = f'the list of "{vertex}" has not ended; how many may fail is not known yet'
         raise Conflict(
-            msg, run_id=run_id, hint=f"Retry its spawner first: suimon runs show {parent}"
+            msg, run_id=run_id, hint=f"Retry its spawner first: suimon runs retry {parent}"
         )
     if reason != "skipped":
         _forgive(conn, run_id, fanout, actor=actor, why=why)

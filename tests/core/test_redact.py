@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import random
+import re
 import shlex
 import urllib.parse
 from collections.abc import Callable
@@ -17,12 +18,17 @@ from suimon.core.redact import Redactor
 SECRET = 'p@ss/w%rd+\n"zwei'
 MARK = "[secret crm]"
 
+
+def quoted(value: str) -> str:
+    return urllib.parse.quote(value, safe="")
+
+
 SPELLINGS: dict[str, Callable[[str], str]] = {
     "plain": str,
     "url": urllib.parse.quote,
-    "url, nothing safe": lambda v: urllib.parse.quote(v, safe=""),
+    "url, nothing safe": quoted,
     "url, form": urllib.parse.quote_plus,
-    "url, lower case": lambda v: urllib.parse.quote(v, safe="").replace("%2F", "%2f"),
+    "url, lower case": lambda v: re.sub("%..", lambda m: m[0].lower(), quoted(v)),
     "url, as browsers do": lambda v: urllib.parse.quote(v, safe="!'()*~"),
     "json": lambda v: json.dumps(v)[1:-1],
     "json in json": lambda v: json.dumps(json.dumps(v))[1:-1],

@@ -123,8 +123,9 @@ create index runs_lane_live on suimon.runs (lane) where lane is not null and adm
 create unique index runs_lane_one on suimon.runs (lane) where lane_limit = 1 and admitted and status in ('queued', 'running', 'waiting');
 -- What a worker holds: rescue and reconcile. The finish avoids it on purpose (see run/finish.sql).
 create index runs_held on suimon.runs (worker_id) where status = 'running';
--- Why runs wait, counted for people (run/health.sql).
-create index runs_waiting on suimon.runs (reason) where status = 'waiting';
+-- Why runs wait, counted for people (run/health.sql). The odd predicate keeps it out of every other plan: what nobody
+-- else asks implies it, and a plan that takes it for a way to a row by its id would cost the finish its speed.
+create index runs_waiting on suimon.runs (reason) where status = 'waiting' and coalesce(reason, '') <> '';
 create index runs_timer on suimon.runs (wake_at) where status = 'waiting' and wake_at is not null;
 create index runs_deadline on suimon.runs (deadline_at) where deadline_at is not null and status in ('queued', 'running', 'waiting');
 -- The last queued rank of a pipeline's single runs (a flood queues behind itself), and how many wait (max_queued).
