@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from suimon.context import MergeResult, Rows
@@ -60,8 +60,11 @@ class Bound:
         # which parameter takes the item, for each set of shared names seen (one per vertex)
         self._items: dict[tuple[str, ...], str] = {}
 
-    def call_args(self, inputs: Mapping[str, Any]) -> Call:
-        """The call for `{name: value}`."""
+    def call_args(self, inputs: Mapping[str, Any], ignorable: Collection[str] = ()) -> Call:
+        """The call for `{name: value}`; of those that are `ignorable`, the ones it names."""
+        if ignorable and self._rest is None:
+            names = self._names
+            inputs = {n: v for n, v in inputs.items() if n in names or n not in ignorable}
         if not self._names and not inputs:
             return (), {}
         self._refuse_unknown(inputs)

@@ -16,7 +16,8 @@ texts may change.
     │   ├── InputRefused        SUI-3003   names the path of the field
     │   ├── Conflict            SUI-3004   the state has changed, or the thing exists already
     │   ├── QueueFull           SUI-3005   nothing was stored; ask again later
-    │   └── NotThere            SUI-3006   a trigger, a pool or another thing that nobody knows
+    │   ├── NotThere            SUI-3006   a trigger, a pool or another thing that nobody knows
+    │   └── AddressRefused      SUI-3007   an address that the engine does not connect to
     ├── DataRefused                        a value or a file that cannot be carried unharmed
     │   ├── InvalidJson         SUI-4001   NaN, NUL, lone surrogate, ... with its JSON path
     │   ├── PayloadTooLarge     SUI-4002
@@ -267,6 +268,13 @@ class NotThere(RequestRefused):
 
     code = "SUI-3006"
     exit_code = EXIT_NOT_FOUND
+
+
+class AddressRefused(RequestRefused):
+    """An address inside, or one with no plain meaning; nothing was connected to."""
+
+    code = "SUI-3007"
+    exit_code = EXIT_FORBIDDEN
 
 
 # --------------------------------------------------------------------------- data

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from suimon import graph_files
 from suimon import graph_schedules as schedules
 from suimon.core import bodies, jsonsafe, shape, signatures
+from suimon.core.door import TRIGGER_INPUT as INPUT
 from suimon.core.door import input_references
 from suimon.core.secret_names import reference as secret
 from suimon.core.suggest import did_you_mean, one_of
@@ -102,16 +103,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "maxBody": MAX_BODY,
     },
 }
-_ON_TIME: Final = ("folded", "previous_at", "scheduled_at")
 
-#: type -> the fields of the input of a run that it starts.
-INPUT: Final[Mapping[str, tuple[str, ...]]] = {
-    "CRON": _ON_TIME,
-    "EVENT": ("event_id", "occurred_at", "payload", "type"),
-    "EVERY": _ON_TIME,
-    "FILE": ("event_id", "folder", "mtime", "name", "path", "size"),
-    "WEBHOOK": ("body", "delivery_id", "headers", "received_at"),
-}
 
 
 def check_triggers(triggers: Any, notes: Notes) -> None:

@@ -162,3 +162,18 @@ def test_a_task_without_annotations_costs_next_to_nothing() -> None:
     bound, shared = bind(untyped), {"tenant": "acme"}
     best = min(timeit.repeat(lambda: bound.call_item(1, shared), number=10_000, repeat=5))
     assert best / 10_000 < 4e-6
+
+
+def test_a_door_brings_more_than_a_function_names() -> None:
+    """What triggers bring of themselves may be left out; anything else is a mistake all the same."""
+
+    def take(path, size=0): ...
+
+    given = {"path": "a.csv", "mtime": 1, "folder": "/in"}
+    assert bind(take).call_args(given, {"mtime", "folder"}) == ((), {"path": "a.csv"})
+    with pytest.raises(InputRefused, match='no parameter "pth"'):
+        bind(take).call_args({"pth": 1}, {"mtime"})
+
+    def rest(path, **others): ...
+
+    assert bind(rest).call_args(given, {"mtime", "folder"}) == ((), given)

@@ -20,6 +20,7 @@ import psycopg
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
 from suimon.api import acts, health, people, pipelines, problems, runs, system
@@ -94,5 +95,17 @@ def make(options: Options) -> Made:
     return Made(Guard(app, options.rules), app, pool, app.state.waiting)
 
 
-async def _refuse(_: Request, error: Exception) -> Response:
-    return problems.answer(problems.known(error), request_id.get())
+async def _refuse(request: Request, error: Exception) -> Response:
+    made = problems.answer(problems.known(error), request_id.get())
+    if made.status_code == 405:
+        made.headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return made
+
+
+def _methods(request: Request) -> set[str]:
+    """Every method that this address has; the framework names those of one route alone."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    return found

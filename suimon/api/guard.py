@@ -49,7 +49,7 @@ BODY_SECONDS: Final = 60.0
 _SAFE: Final = ("GET", "HEAD", "OPTIONS")
 _OPEN: Final = ("/healthz", "/readyz")
 _READABLE_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-_OWN_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+OWN_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Rules:
     """``token``: demanded where it is set. ``names``: the only hosts it answers to; None: any."""
 
     token: bytes | None = None
-    names: frozenset[str] | None = _OWN_NAMES
+    names: frozenset[str] | None = OWN_NAMES
 
 
 class Guard:
@@ -82,8 +82,9 @@ class Guard:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
-        given = headers.one("x-request-id") or ""
-        ident = given if _READABLE_ID.fullmatch(given) else uuid.uuid4().hex
+        given = [value.decode("latin-1") for value in headers.all("x-request-id")]
+        fine = len(given) == 1 and _READABLE_ID.fullmatch(given[0])
+        ident = given[0] if fine else uuid.uuid4().hex
         request_id.set(ident)
         answer = Answer(send, ident)
         body = Body(self, receive)

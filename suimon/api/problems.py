@@ -98,6 +98,8 @@ def answer(error: SuimonError, request_id: str | None = None) -> Response:
     if status in RETRY_SECONDS:
         seconds = getattr(error, "retry_after_s", None) or RETRY_SECONDS[status]
         headers["Retry-After"] = str(int(seconds))
+    if isinstance(error, refusals.MethodRefused):
+        headers["Allow"] = error.allow
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="suimon"'
     return Response(orjson.dumps(about), status, headers, MEDIA)
@@ -126,8 +128,9 @@ def _http(error: HTTPException) -> SuimonError:
             "there is nothing at this address", hint="The addresses: /api/v1/openapi.json"
         )
     if error.status_code == 405:
+        msg = "this address does not know that method"
         allow = (error.headers or {}).get("Allow", "")
-        return refusals.MethodRefused("this address has no such method", detail=f"it has {allow}")
+        return refusals.MethodRefused(msg, allow=allow, hint="The header Allow names the others.")
     return refusals.Malformed("the request cannot be read", detail=str(error.detail)[:200])
 
 

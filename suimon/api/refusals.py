@@ -52,6 +52,17 @@ class MethodRefused(RequestRefused):
     code = "SUI-7005"
     exit_code = EXIT_USAGE
 
+    def __init__(
+        self,
+        message: str,
+        *,
+        allow: str = "",
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.allow = allow
+
 
 class MediaRefused(RequestRefused):
     """The body is not said to be `application/json`."""

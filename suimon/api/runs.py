@@ -18,7 +18,7 @@ from suimon.api.refusals import FullForNow, Malformed
 from suimon.api.shapes import ChildrenQuery, LogsQuery, RunQuery, RunsQuery
 from suimon.api.waiting import Waiting, ask, until
 from suimon.db.connect import Connection
-from suimon.errors import QueueFull
+from suimon.errors import Conflict, QueueFull
 from suimon.run import doors, logs, pages, read, submit, why
 from suimon.triggers import fire
 
@@ -35,14 +35,21 @@ def start(asked: shapes.Start, request: Request, place: Place) -> Response:
     with place.connection() as conn:
         try:
             made = doors.start(conn, asked.pipeline, asked.input, key=key, queue=asked.queue)
+        except Conflict as error:
+            hint = f'Start it behind that one: "queue": true. Or look: {where_of(error.run_id)}/why'
+            raise Conflict(error.message, run_id=error.run_id, hint=hint) from None
         except QueueFull as error:
             raise FullForNow(error, fire.retry_after(conn, asked.pipeline)) from None
         about: dict[str, Any] = {"id": made.id, "pipeline": asked.pipeline, "status": "pruned"}
         if not made.pruned:
             about = read.run(conn, made.id).to_json()
     about |= {"duplicate": made.duplicate, "same_input": made.same_input, "pruned": made.pruned}
-    where = {"Location": f"/api/v1/runs/{made.id}"}
+    where = {"Location": where_of(made.id)}
     return answers.json(about, 200 if made.duplicate else 201, where)
+
+
+def where_of(run_id: str | None) -> str:
+    return f"/api/v1/runs/{run_id}"
 
 
 def key_of(request: Request) -> str | None:

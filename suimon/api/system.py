@@ -10,8 +10,7 @@ from suimon.api import answers, shapes
 from suimon.api.common import Place, gives, router
 from suimon.db import migrate
 from suimon.duties import prune as pruning
-from suimon.run import audit, doctor, storage, submit
-from suimon.run import status as standing
+from suimon.run import audit, doctor, health, storage, submit
 
 api = router("system")
 
@@ -20,7 +19,7 @@ api = router("system")
 def status(place: Place) -> Response:
     """Does it move? Pools, workers, duties, and what is wrong."""
     with place.connection() as conn:
-        return answers.json(standing.overall(conn))
+        return answers.json(health.overall(conn))
 
 
 @api.get("/doctor", responses=gives(shapes.Thing))

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
-from suimon.core import secret_names
+from suimon.core import secret_names, settings
 from suimon.errors import SuimonError
 from suimon.store import secret_key
 
@@ -43,11 +43,14 @@ def environment(names: Iterable[str] = ()) -> dict[str, str]:
 
 
 def with_environment(secrets: dict[str, str | None]) -> dict[str, str | None]:
-    """The secrets, and beside them what this process may resolve ``env:NAME`` with."""
+    """The secrets, and beside them what this process may resolve ``env:NAME`` with, and what it
+    needs to send notifications.
+    """
+    outgoing = [settings.environment_name(name) for name in settings.OUTGOING]
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name in secret_key.VARIABLES or not secret_names.is_own(name)
+        if name in (*secret_key.VARIABLES, *outgoing) or not secret_names.is_own(name)
     }
     return {**secrets, _ENVIRONMENT: json.dumps(kept)}
 

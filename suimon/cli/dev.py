@@ -33,19 +33,30 @@ _ENDINGS: Final = (".py", ".json")
 @click.option("--home", metavar="DIR", help="Folder of the data.  [default: .suimon]")
 @click.option("--slots", type=int, help="Child processes of the worker.")
 @click.option("--db", metavar="URL", help="Use this server; else SUIMON_DATABASE_URL, if set.")
-def dev(path: Path, home: str | None, slots: int | None, db: str | None) -> int:
-    """A database, a worker and the pipelines below PATH, reloaded on change.
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), help="Of the API; taken: the next free one."
+)
+@click.option("--no-serve", is_flag=True, help="Without the HTTP API and webhooks.")
+def dev(
+    path: Path,
+    home: str | None,
+    slots: int | None,
+    db: str | None,
+    port: int | None,
+    no_serve: bool,
+) -> int:
+    """A database, a worker, the HTTP API and the pipelines below PATH, reloaded on change.
 
     The database is an embedded PostgreSQL, for trying out only; or your server's.
     """
-    options = {"home": home, "slots": slots, "database_url": db}
+    options = {"home": home, "slots": slots, "database_url": db, "port": port}
     found = settings.load(os.environ, options)
     from suimon.cli.local import Database
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     database = Database(Path(found.home), url=found.database_url)
     with database:
-        session = Session(path.absolute(), database, found)
+        session = Session(path.absolute(), database, found, serves=not no_serve)
         try:
             session.begin()
             session.watch()
@@ -60,13 +71,18 @@ def dev(path: Path, home: str | None, slots: int | None, db: str | None) -> int:
 class Session:
     """One life of ``suimon dev``."""
 
-    def __init__(self, path: Path, database: object, found: settings.Settings) -> None:
-        from suimon.cli.local import Database, LocalWorker
+    def __init__(
+        self, path: Path, database: object, found: settings.Settings, *, serves: bool
+    ) -> None:
+        from suimon.cli.local import Database, LocalServer, LocalWorker
 
         assert isinstance(database, Database)
         self._path, self._database, self._found = path, database, found
         self._worker: LocalWorker | None = None
         self._draining: list[LocalWorker] = []
+        self._serves = serves
+        self._api: LocalServer | None = None
+        self._port = 0
         self._started_at = clock.monotonic()
         self._began_at = clock.monotonic()
         self._seen: dict[Path, tuple[int, int]] = {}
@@ -86,6 +102,8 @@ class Session:
             migrate.migrate(conn)
         self.say(f"the schema is at version {migrate.schema_version()}")
         self._seen = self._look()
+        if self._serves:
+            self._start_server()
         if self._deploy():
             self._start_worker()
         home = "" if self._found.home == settings.Settings().home else f" --home {self._found.home}"
@@ -102,6 +120,9 @@ class Session:
             if server is not None and server.ensure_running():
                 self.say("PostgreSQL had died and was started again")
             self._draining = [one for one in self._draining if one.alive]
+            if self._api is not None and not self._api.alive:
+                self._api = None
+                self.say("the HTTP server ended; it is started again with the next `suimon dev`")
             seen = self._look()
             if seen != self._seen:
                 self._tell_changes(seen)
@@ -124,6 +145,8 @@ class Session:
         finally:
             for one in workers:
                 one.end(patience_s=1.0)
+            if self._api is not None:
+                self._api.end(patience_s=2.0)
 
     # ------------------------------------------------------------------ inside
 
@@ -177,6 +200,15 @@ class Session:
             listen_url=self._found.listen_url if self._database.server is None else None,
         )
         self.say(f"worker: process {self._worker.process.pid}, {self._found.slots} slots")
+
+    def _start_server(self) -> None:
+        """The HTTP API, at the usual port or the next free one; it says where it listens."""
+        from suimon.cli.local import LocalServer, free_port
+
+        self._port = free_port(self._found.port)
+        token = self._found.api_token
+        self._api = LocalServer.start(self._database.url, port=self._port, token=token)
+        self.say(f"API: http://127.0.0.1:{self._port}/api/v1 (docs/api.md)")
 
     def _worker_died(self) -> None:
         assert self._worker is not None

@@ -1,4 +1,4 @@
-"""``suimon emit``: something happened; each pipeline with ``on=Event(...)`` that fits starts a run."""
+"""``suimon emit``: something happened, and each pipeline that listens to it starts a run."""
 
 from __future__ import annotations
 

@@ -10,8 +10,10 @@ process and die with it, however it dies.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from suimon.cli import clean
+from suimon.cli import serve as serving
 from suimon.cli.worker import arguments
 from suimon.core.settings import ADDRESS_FILE, Settings
 from suimon.db.embedded import EmbeddedServer
@@ -86,27 +89,17 @@ def _settings(slots: int) -> Settings:
 
 
 @dataclass(slots=True)
-class LocalWorker:
-    """A worker process; its log goes where ``start`` was told."""
+class LocalProcess:
+    """A child of ours, started without a secret in its environment or command line."""
 
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(
-        cls,
-        url: str,
-        path: Path,
-        *,
-        slots: int,
-        listen_url: str | None = None,
-        log: IO[bytes] | None = None,
-    ) -> Self:
-        """Start it without a secret in its environment or command line."""
-        addresses = {"database_url": url, "listen_url": listen_url}
-        fd = clean.hand_over(clean.with_environment(addresses))
+    def begin(cls, arguments: list[str], fd: int, log: IO[bytes] | None = None) -> Self:
+        """``suimon`` with these arguments, and with the secrets' descriptor, which is closed."""
         try:
             process = subprocess.Popen(
-                clean.command(arguments(str(path), _settings(slots), {}, fd)),
+                clean.command(arguments),
                 env=clean.environment(),
                 pass_fds=(fd,),
                 stdin=subprocess.DEVNULL,
@@ -139,3 +132,45 @@ class LocalWorker:
             return
         self.process.kill()  # its guardian ends the slots
         self.process.wait()
+
+
+class LocalWorker(LocalProcess):
+    """A worker process; its log goes where ``start`` was told."""
+
+    @classmethod
+    def start(
+        cls,
+        url: str,
+        path: Path,
+        *,
+        slots: int,
+        listen_url: str | None = None,
+        log: IO[bytes] | None = None,
+    ) -> Self:
+        """A worker with the code below ``path``."""
+        addresses = {"database_url": url, "listen_url": listen_url}
+        fd = clean.hand_over(clean.with_environment(addresses))
+        return cls.begin(arguments(str(path), _settings(slots), {}, fd), fd, log)
+
+
+class LocalServer(LocalProcess):
+    """A server on loopback. It keeps no duties: the worker beside it does."""
+
+    @classmethod
+    def start(cls, url: str, *, port: int, token: str | None = None) -> Self:
+        """A server at this port, or an error on its standard error."""
+        found = Settings(database_url=url, port=port, api_token=token)
+        fd = serving.hand_over(found)
+        given = {"no_duties": True, "grace": 1.0}
+        return cls.begin(serving.arguments(None, found, given, fd), fd)
+
+
+def free_port(first: int) -> int:
+    """The first free port on loopback from this one on; at most 100 are tried."""
+    for port in range(first, first + 100):
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                sock.bind(("127.0.0.1", port))
+                return port
+    return 0

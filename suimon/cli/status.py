@@ -1,63 +1,135 @@
-"""``suimon status``: does it move? Exit code 1 when something needs somebody."""
+"""``suimon status``: slow, stopped, or held on purpose? Exit code 1: something needs somebody."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from suimon.cli import show
 from suimon.cli.options import Place, database_options, json_option
-from suimon.errors import EXIT_NEGATIVE
+from suimon.errors import EXIT_NEGATIVE, DatabaseUnavailable
+
+_COLOURS: Final = {"stopped": "red", "slow": "yellow", "held": "cyan", "idle": None, "ok": "green"}
 
 
 @click.command()
 @json_option
 @database_options
 def status(as_json: bool, place: Place) -> int:
-    """Pools, workers, and what is wrong; exit code 1 when something is."""
-    from suimon.run import status as standing
+    """Does it move? One sentence, then the numbers; exit code 1 when something is wrong."""
+    from suimon.run import health
 
-    with place.connect() as conn:
-        found = standing.overall(conn)
+    _ = place.url  # that no database is named at all is a mistake of the command, not a verdict
+    try:
+        with place.connect() as conn:
+            found = health.overall(conn)
+    except DatabaseUnavailable as error:
+        _show(health.unreachable(error), as_json=as_json)
+        raise
+    _show(found, as_json=as_json)
+    return 0 if found["ok"] else EXIT_NEGATIVE
+
+
+def _show(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         show.as_json(found)
     else:
         _draw(found)
-    return 0 if found["ok"] else EXIT_NEGATIVE
 
 
 def _draw(found: dict[str, Any]) -> None:
-    show.lines("OK" if found["ok"] else "NOT OK")
+    judged = found["verdict"]
+    level = judged["level"].upper()
+    shown = click.style(level, fg=_COLOURS[judged["level"]]) if show.is_terminal() else level
+    show.lines(f"{shown}  {judged['sentence']}")
+    if judged["todo"]:
+        show.lines(f"  {judged['todo']}")
     for problem in found["problems"]:
-        show.lines(f"  {problem}")
+        if judged["sentence"] not in problem:
+            show.lines(f"  {problem}")
+    if not found["database"]["reachable"]:
+        return
+    _numbers(found)
     show.lines()
     rows = [
         (
             one["pool"],
-            one["ready"],
+            _state_of_pool(one),
+            _count(one["ready"], more=one["more"]),
             show.span(one["oldest_s"]) if one["oldest_s"] is not None else "",
             one["running"],
             one["beating"],
             one["slots"],
+            one["starts"],
         )
         for one in found["pools"]
     ]
-    show.table(["POOL", "READY", "OLDEST", "RUNNING", "WORKERS", "SLOTS"], rows)
+    columns = ["POOL", "STATE", "READY", "OLDEST", "RUNNING", "WORKERS", "SLOTS", "STARTS/MIN"]
+    show.table(columns, rows)
     if found["workers"]:
         show.lines()
-        listed = [
-            (
-                one["name"],
-                one["pool"],
-                one["slots"],
-                one["running"],
-                _state(one),
-                show.span(one["silent_s"]),
-            )
-            for one in found["workers"]
-        ]
-        show.table(["WORKER", "POOL", "SLOTS", "RUNNING", "STATE", "LAST BEAT"], listed)
+        _draw_workers(found["workers"])
+
+
+def _numbers(found: dict[str, Any]) -> None:
+    counts, deliveries = found["counts"], found["deliveries"]
+    more = counts["more"]
+    waiting = _count(deliveries["waiting"], more="deliveries_waiting" in more)
+    if deliveries["oldest_s"] is not None:
+        waiting += f", the oldest for {show.span(deliveries['oldest_s'])}"
+    database, round_s = found["database"], min(one["age_s"] for one in found["duties"])
+    show.lines()
+    show.pairs(
+        {
+            "ready": _count(counts["ready"], more="ready" in more),
+            "running": _count(counts["running"], more="running" in more)
+            + (f", {counts['lost']:,} without a live worker" if counts["lost"] else ""),
+            "held": _held(found),
+            "last minute": f"{counts['starts_last_minute']:,} started, "
+            f"{counts['ends_last_minute']:,} ended",
+            "deliveries": waiting,
+            "dead letters": _count(deliveries["dead"], more=deliveries["dead"] >= 10_000),
+            "duties": f"the latest round {show.span(round_s)} ago",
+            "next start": show.when(found["next_start_at"]) or None,
+            "connections": f"{database['used']} of {database['most']}",
+        }
+    )
+
+
+def _held(found: dict[str, Any]) -> str:
+    parts = [
+        f"{_count(one['runs'], more=one['more'])} {one['reason']}" for one in found["held"][:5]
+    ]
+    parts += [f"{one['kind']} {one['name']} is paused" for one in found["paused"][:5]]
+    return ", ".join(parts) or "0"
+
+
+def _state_of_pool(one: dict[str, Any]) -> str:
+    if one["paused"]:
+        return "paused"
+    if not one["beating"]:
+        return "NO WORKER" if one["ready"] else "no worker"
+    return "full" if one["running"] >= one["slots"] else "live"
+
+
+def _draw_workers(workers: list[dict[str, Any]]) -> None:
+    listed = [
+        (
+            one["name"],
+            one["pool"],
+            one["slots"],
+            one["running"],
+            _state(one),
+            show.span(one["silent_s"]),
+        )
+        for one in workers
+    ]
+    show.table(["WORKER", "POOL", "SLOTS", "RUNNING", "STATE", "LAST BEAT"], listed)
+
+
+def _count(number: int, *, more: bool) -> str:
+    return f"{number:,}{'+' if more else ''}"
 
 
 def _state(one: dict[str, Any]) -> str:

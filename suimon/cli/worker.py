@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from suimon.cli import clean
+from suimon.cli import clean, logging_setup
 from suimon.cli.folder import private_folder
 from suimon.cli.options import DURATION, Place
 from suimon.core import settings
@@ -50,6 +50,7 @@ log = logging.getLogger("suimon.worker")
 @click.option("--db", metavar="URL", help="PostgreSQL; else SUIMON_DATABASE_URL.")
 @click.option("--home", metavar="DIR", help="Folder of `suimon dev`, whose database is used.")
 @click.option("--verbose", is_flag=True, help="Log more.")
+@logging_setup.log_format_option
 @click.option("--secrets-fd", type=int, hidden=True)
 def worker(path: str, secrets_fd: int | None, **given: Any) -> int:
     """Claim runs of one pool and execute them in child processes, with the code below PATH.
@@ -103,6 +104,7 @@ def arguments(path: str, found: Settings, given: dict[str, Any], secrets_fd: int
     if given.get("name"):
         made += ["--name", given["name"]]
     made += ["--no-duties"] if given.get("no_duties") else []
+    made += ["--log-format", given.get("log_format", "text")]
     return made + (["--verbose"] if given.get("verbose") else [])
 
 
@@ -112,7 +114,7 @@ def _second_life(
     from suimon.worker.guardian import PROCESSES_PER_SLOT
     from suimon.worker.worker import Worker, WorkerOptions
 
-    _start_logging(verbose=given["verbose"])
+    logging_setup.start(given["log_format"], verbose=given["verbose"])
     assert found.database_url is not None
     _prepare(found.database_url, path, KeyRing.of(environment))
     with private_folder() as folder:
@@ -155,8 +157,3 @@ def _prepare(url: str, path: str, ring: KeyRing) -> None:
         for one in deploy.deploy(conn, made, only_new=True, folder=folder_of(path)):
             if one.what in ("new", "changed"):
                 log.info("pipeline %s: %s", one.name, one.what)
-
-
-def _start_logging(*, verbose: bool) -> None:
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=form)

@@ -6,11 +6,34 @@ say that an input lacks a field which the run would stumble over an hour later.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from suimon.core import refs, shape
 from suimon.core.shape import Graph
 from suimon.errors import InputRefused
+
+
+_ON_TIME: Final = ("folded", "previous_at", "scheduled_at")
+
+#: type of trigger -> the fields of the input of a run that it starts.
+TRIGGER_INPUT: Final[Mapping[str, tuple[str, ...]]] = {
+    "CRON": _ON_TIME,
+    "EVENT": ("event_id", "occurred_at", "payload", "type"),
+    "EVERY": _ON_TIME,
+    "FILE": ("event_id", "folder", "mtime", "name", "path", "size"),
+    "WEBHOOK": ("body", "delivery_id", "headers", "received_at"),
+}
+
+
+def ignorable(graph: Graph, vertex: str) -> list[str]:
+    """Fields that the function of this vertex need not name: it takes the whole input, and those
+    are what the pipeline's triggers bring of themselves. A person's typing error is none of them.
+    """
+    if shape.vertices(graph)[vertex].get("inputs") != {refs.REF: "input"}:
+        return []
+    kinds = {trigger["type"] for trigger in graph.get("triggers", [])}
+    return sorted({field for kind in kinds for field in TRIGGER_INPUT[kind]})
 
 
 def input_references(graph: Graph) -> list[tuple[str, refs.Reference]]:

@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from suimon.core import addresses, secret_names
 from suimon.core.durations import seconds
 from suimon.core.suggest import did_you_mean
 from suimon.errors import EXIT_USAGE, SuimonError
@@ -84,6 +85,29 @@ def _folders(value: object) -> str:
     return text
 
 
+def _one_of(*words: str) -> Callable[[object], str]:
+    def parse(value: object) -> str:
+        if value not in words:
+            msg = f"must be one of {', '.join(words)}"
+            raise ValueError(msg)
+        return str(value)
+
+    return parse
+
+
+def _reference(value: object) -> str:
+    problem = secret_names.reference(value)
+    if problem is not None:
+        msg = problem if problem.startswith("must") else f"must not: it {problem}"
+        raise ValueError(msg)
+    return str(value)
+
+
+def _addresses(value: object) -> str:
+    addresses.allowed(_text(value))
+    return str(value)
+
+
 def _setting(
     parse: Callable[[object], Any], about: str, default: Any = None, *, shown: bool = True
 ) -> Any:
@@ -115,10 +139,29 @@ class Settings:
     api_token: str | None = _setting(
         _token, "bearer token of /api and /metrics; needed off loopback", shown=False
     )
+    allow_addresses: str | None = _setting(
+        _addresses, "private addresses that may be connected to: 10.0.0.0/8, host or host:port"
+    )
+    smtp_host: str | None = _setting(_text, "mail server for notifications by e-mail")
+    smtp_port: int = _setting(_whole(1, 65_535), "its port", 587)
+    smtp_security: str = _setting(
+        _one_of("starttls", "ssl", "none"), "how it is spoken to", "starttls"
+    )
+    smtp_user: str | None = _setting(_text, "user to log in as; unset: nobody logs in")
+    smtp_password: str | None = _setting(
+        _reference, "where its password is: env:NAME, file:/path, secret:name", shown=False
+    )
+    smtp_from: str | None = _setting(_text, "address that notifications come from")
     drain_timeout: float | None = _setting(
         _duration(0, 7 * 86_400), "how long a drain waits for what runs; unset: for ever"
     )
 
+
+#: What sending notifications needs; a worker hands these on to the process that it becomes.
+OUTGOING = (
+    "allow_addresses", "smtp_host", "smtp_port", "smtp_security", "smtp_user", "smtp_password",
+    "smtp_from",
+)  # fmt: skip
 
 #: Where `suimon dev` leaves the address of its server while it runs, below its home.
 ADDRESS_FILE = "address"

@@ -140,6 +140,9 @@ create index runs_held_back on suimon.runs (pool, reason, rank, id) where status
 create index runs_ended_badly on suimon.runs (fanout_id, position)
   where status in ('failed', 'timed_out', 'cancelled') and fanout_id is not null;
 create index runs_cancelling on suimon.runs (id) where cancel_requested and status in ('queued', 'running', 'waiting');
+-- Who waits for a destination, in the order in which they may go on.
+create index runs_limited on suimon.runs (split_part(reason, ':', 2), wake_at)
+  where status = 'waiting' and (reason like 'limit:%' or reason like 'held:%');
 -- Roots that are being removed: marked first, so that a crash in the middle is gone on with and a retry is refused.
 create index runs_pruning on suimon.runs (id) where reason = 'pruning';
 
@@ -499,10 +502,10 @@ create table suimon.notices (
   constraint open_notice_waits check ((ended_at is null) = (state = 'waiting')),
   unique (channel, fact)
 );
-create index notices_waiting on suimon.notices (next_at) where state = 'waiting';
+create index notices_waiting on suimon.notices (channel, next_at) where state = 'waiting';
 
--- How far the duty has looked for failed runs, and the failures behind that mark that are told already: a run may end
--- before the mark moves and be committed after it (outbox/notify.sql).
+-- How far the duty has looked for failed runs, and the failures that it has told: a run may end before the mark moves
+-- and be committed after it (outbox/notify.sql).
 create table suimon.notice_marks (
   kind text primary key,
   at timestamptz not null
@@ -567,6 +570,53 @@ create table suimon.file_moves (
   primary key (trigger_id, key, path)
 );
 
+-- ------------------------------------------------------------------------------------------------ limits
+
+-- What is called outside, with its limits: live values, shared by all workers. A changed declaration moves them only
+-- while nobody has edited them (edited_at is null). tat: the theoretical arrival time of the next call (core/gcra.py).
+create table suimon.destinations (
+  name text primary key,
+  rate text,                           -- as people write it: 20/s; null: as often as one likes
+  per_second double precision check (per_second > 0),
+  burst int check (burst > 0),
+  concurrency int check (concurrency > 0),     -- calls at once; null: any number
+  base_url text,
+  auth text,                           -- a reference (env:, file:, secret:), never a value
+  timeout_ms int not null default 10000 check (timeout_ms > 0),
+  tat timestamptz not null default '-infinity',
+  held_until timestamptz,              -- nobody calls before: the far side's word (429) or a person's
+  held_why text,
+  held_by text,                        -- null: the engine, because of an answer
+  version int not null default 1,      -- rises with each edit
+  declared jsonb not null,             -- what was deployed last
+  deployed_at timestamptz not null default clock_timestamp(),
+  edited_at timestamptz,
+  constraint rate_is_whole check ((rate is null) = (per_second is null) and (rate is null) = (burst is null))
+) with (fillfactor = 50);
+
+-- A place among the calls at once, of a worker, for a time. It is freed by its token alone: by the worker when the call
+-- has ended, by whoever buries the worker, and by its expiry.
+create table suimon.leases (
+  token bigint generated always as identity primary key,
+  destination text not null,
+  worker_id bigint not null,
+  run_id uuid,                         -- who uses it, as its worker said last; null: nobody
+  since timestamptz not null default clock_timestamp(),
+  expires_at timestamptz not null
+) with (fillfactor = 50);
+create index leases_of_destination on suimon.leases (destination);
+create index leases_of_worker on suimon.leases (worker_id);
+
+-- Which workers ask for a destination just now, and how much: places are divided among them.
+create table suimon.destination_users (
+  destination text not null,
+  worker_id bigint not null,
+  wants int not null,                  -- calls that wait or are being made
+  waiting int not null,
+  seen_at timestamptz not null,
+  primary key (destination, worker_id)
+) with (fillfactor = 50);
+
 -- ------------------------------------------------------------------------------------------- large and long
 
 -- Inputs, results and step results above 8 KB and up to 16 MiB, as the JSON text itself.
@@ -619,6 +669,127 @@ create function suimon.seconds_of(duration text) returns double precision langua
            when 'ms' then 0.001 when 's' then 1 when 'm' then 60 when 'h' then 3600 when 'd' then 86400 end
 $$;
 
+-- A worker's round at one destination, in one transaction and under the lock of its row: places it gives back, places
+-- it uses (their expiry moves), then what it may have: calls that are booked ahead (n calls, the first in first_s, one
+-- each step_s), new places, and how many of its places others are waiting for. Times are seconds from `now` of the
+-- database's clock. With room to spare, runs that were parked for this destination are woken, oldest ticket first.
+-- The arithmetic is core/gcra.py's; a worker that is dead gets nothing.
+create function suimon.take_calls(
+  p_worker bigint, p_name text, p_calls int, p_places int, p_wants int, p_waiting int,
+  p_back bigint[], p_used bigint[], p_runs uuid[], valid_s double precision,
+  out d suimon.destinations, out kept bigint[], out places bigint[], out n int, out first_s double precision,
+  out step_s double precision, out lease_s double precision, out held_s double precision, out give_back int,
+  out part double precision, out parked boolean, out pools text[]) language plpgsql as $$
+#variable_conflict use_column
+declare
+  at timestamptz;
+  begin_s double precision;
+  live int;
+  free int;
+  mine int;
+  share int;
+  owed int := 0;
+  rest int;
+  users int;
+  u record;
+  spare int;
+begin
+  n := 0; give_back := 0; part := 1; parked := false; kept := '{}'; places := '{}'; pools := '{}';
+  delete from suimon.leases l where l.token = any (p_back) and l.worker_id = p_worker;
+  select x.* into d from suimon.destinations x where x.name = p_name for no key update;
+  if d.name is null or not exists (select from suimon.workers w where w.id = p_worker and not w.dead) then
+    return;
+  end if;
+  at := clock_timestamp();
+  lease_s := d.timeout_ms / 1000.0 + 10;
+  with used as (
+    select * from unnest(p_used, p_runs) as u(token, run_id)
+  ),
+  renewed as (
+    update suimon.leases l
+    set expires_at = at + make_interval(secs => lease_s), run_id = u.run_id,
+        since = case when l.run_id is not distinct from u.run_id then l.since else at end
+    from used u where l.token = u.token and l.worker_id = p_worker and l.expires_at > at
+    returning l.token
+  )
+  select coalesce(array_agg(r.token), '{}') into kept from renewed r;
+  delete from suimon.leases l where l.destination = p_name and l.expires_at <= at;
+  held_s := case when exists (select from suimon.pauses p where p.what = 'destination:' || p_name) then 3600
+                 when d.held_until > at then least(extract(epoch from least(d.held_until, at + interval '1 day') - at), 86400) end;
+  parked := exists (select from suimon.runs r where split_part(r.reason, ':', 2) = p_name and r.status = 'waiting'
+                    and (r.reason like 'limit:%' or r.reason like 'held:%') limit 1);
+  delete from suimon.destination_users v where v.destination = p_name
+    and (v.seen_at < at - interval '2 seconds' or (v.worker_id = p_worker and p_wants = 0));
+  if p_wants > 0 then
+    insert into suimon.destination_users as v (destination, worker_id, wants, waiting, seen_at)
+    values (p_name, p_worker, p_wants, p_waiting, at)
+    on conflict (destination, worker_id) do update set wants = excluded.wants, waiting = excluded.waiting, seen_at = at;
+  end if;
+  if held_s is not null then
+    return;
+  end if;
+  select coalesce(p_wants::double precision / nullif(sum(v.wants), 0), 1) into part
+  from suimon.destination_users v where v.destination = p_name;
+  if d.concurrency is not null then
+    -- who wants less than the others gets it; what does not divide goes round
+    select count(*), coalesce(sum(case when l.worker_id = p_worker then 1 else 0 end), 0) into live, mine
+    from suimon.leases l where l.destination = p_name;
+    select count(*) into users from suimon.destination_users v where v.destination = p_name;
+    rest := d.concurrency; share := 0;
+    for u in select v.worker_id, v.wants, (select count(*)::int from suimon.leases l
+                                           where l.destination = p_name and l.worker_id = v.worker_id) as has
+             from suimon.destination_users v where v.destination = p_name
+             order by v.wants, md5(v.worker_id::text || floor(extract(epoch from at) / 5)::text) loop
+      if u.worker_id = p_worker then
+        share := least(u.wants, rest / users);
+      else
+        owed := owed + greatest(least(u.wants, rest / users) - u.has, 0);
+      end if;
+      rest := rest - least(u.wants, rest / users);
+      users := users - 1;
+    end loop;
+    free := greatest(d.concurrency - live, 0);
+    with made as (
+      insert into suimon.leases (destination, worker_id, since, expires_at)
+      select p_name, p_worker, at, at + make_interval(secs => lease_s)
+      from generate_series(1, least(p_places, free, greatest(share - mine, free - owed)))
+      returning token
+    )
+    select coalesce(array_agg(m.token), '{}') into places from made m;
+    free := free - cardinality(places);
+    give_back := greatest(least(mine - share, owed - free), 0);
+  end if;
+  spare := 1000;
+  if d.per_second is not null then
+    step_s := 1 / d.per_second;
+    begin_s := greatest(case when d.tat > at - interval '1 hour' then extract(epoch from d.tat - at) else 0 end, 0);
+    first_s := begin_s - (greatest(d.burst / 2, 1) - 1) * step_s;
+    -- (the horizon of core/gcra.py)
+    rest := greatest(floor((0.25 - first_s) * d.per_second + 1e-9)::int + 1, 0);
+    n := greatest(least(p_calls, ceil(rest * part)::int, rest), 0);
+    if n > 0 then
+      update suimon.destinations x set tat = at + make_interval(secs => begin_s + n * step_s) where x.name = p_name;
+    end if;
+    spare := case when rest - n > 0 then rest - n + ceil(d.per_second * 0.25)::int else 0 end;
+  end if;
+  if parked then
+    select least(spare, coalesce(d.concurrency, spare)) - coalesce(sum(v.waiting), 0)::int into spare
+    from suimon.destination_users v where v.destination = p_name;
+    with next as materialized (
+      select r.id from suimon.runs r
+      where split_part(r.reason, ':', 2) = p_name and r.status = 'waiting'
+        and (r.reason like 'limit:%' or r.reason like 'held:%') and not r.cancel_requested
+      order by r.wake_at limit greatest(spare, 0) for no key update skip locked
+    ),
+    woken as (
+      update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank = suimon.head_of(r.pool, r.priority)
+      from next where r.id = next.id
+      returning r.pool
+    )
+    select coalesce(array_agg(distinct w.pool), '{}') into pools from woken w;
+  end if;
+end $$;
+
 -- Why a run does not run (null when it does or has ended). Parked runs carry their reason; the others are derived,
 -- so that a stopped pool costs no writes. Bounded: five index probes. A paused pipeline holds what has not begun and
 -- is a run of its own: a bare task's child (it has a vertex) belongs to a run that goes on.
@@ -631,7 +802,7 @@ create function suimon.reason_of(r suimon.runs) returns text language sql stable
       then 'paused:pipeline:' || r.pipeline
     when exists (select from suimon.pauses p where p.what = 'pool:' || r.pool) then 'paused:pool:' || r.pool
     when not r.admitted then coalesce(
-      (select 'held:' || l.held_by from suimon.lanes l where l.name = r.lane and l.held_by is not null), 'lane')
+      (select 'lane_held:' || l.held_by from suimon.lanes l where l.name = r.lane and l.held_by is not null), 'lane')
     when not exists (select from suimon.workers w where w.pool = r.pool and not w.dead and not w.draining) then 'no_worker:' || r.pool
     else 'no_slot:' || r.pool
   end

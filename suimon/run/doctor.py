@@ -2,7 +2,7 @@
 
 ``examine`` gives findings, the bad ones first. ``bad`` needs somebody: work stands still, or will.
 ``warn`` is worth knowing. Nothing here writes. Whether work moves at all (workers, queues, duties)
-is ``status.overall``'s question; the command shows both.
+is ``health.overall``'s question; the command shows both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from suimon.db import migrate
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import SchemaMismatch
-from suimon.run import status
+from suimon.run import health
 
 SQL = statements(__package__, "doctor.sql")
 
@@ -65,7 +65,7 @@ def report(conn: Connection, *, held_s: float = HELD_SECONDS) -> dict[str, Any]:
     """``{ok, findings, problems}``: what was found, and what ``status`` says needs somebody."""
     found = examine(conn, held_s=held_s)
     sound = not any(one.level == "bad" and one.check == "schema" for one in found)
-    problems = status.overall(conn)["problems"] if sound else []
+    problems = health.overall(conn)["problems"] if sound else []
     bad = bool(problems) or any(one.level == "bad" for one in found)
     return {"ok": not bad, "findings": [one.to_json() for one in found], "problems": problems}
 

@@ -63,7 +63,11 @@ def beat(
 def beats(conn: Connection) -> tuple[int, list[Beat]]:
     """(The schema's number, the beats of all live workers), for one who is no worker."""
     rows = conn.execute(SQL.beats).fetchall()
-    found = [Beat(row[1], row[2], row[3], False, False) for row in rows if row[1] is not None]
+    found = [
+        Beat(worker, beat, beat_ms, mine=False, asked_to_cancel=False)
+        for _, worker, beat, beat_ms in rows
+        if worker is not None
+    ]
     return (int(rows[0][0]) if rows else 0), found
 
 

@@ -57,6 +57,10 @@ _CALENDAR_NOTICES: Final = timedelta(hours=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
+#: (when the trigger is tried again, why) where something still waits.
+_Again = tuple[datetime, str | None] | None
+
+
 @dataclass(slots=True)
 class _Turn:
     """One trigger in its transaction: its row, and how far it gets."""
@@ -108,12 +112,12 @@ def due(conn: Connection, *, now: datetime | None = None) -> float | None:
 
 def _next_in(conn: Connection, now: datetime | None) -> float | None:
     row = conn.execute(SQL.next_in, {"now": now}).fetchone()
-    if row is None or row[0] is None:
+    if row is None:
         return None
-    due_s, later_s = row
-    if due_s > 0:
-        return float(due_s) + 0.001  # not a moment too early
-    return min(_LOOK_AGAIN_S, later_s) if later_s else _LOOK_AGAIN_S
+    first_s, later_s = row
+    if first_s > 0:
+        return float(first_s) + 0.001  # not a moment too early
+    return _LOOK_AGAIN_S if later_s is None else min(_LOOK_AGAIN_S, later_s + 0.001)
 
 
 # ------------------------------------------------------------------------------------- one turn
@@ -170,7 +174,7 @@ def _passed(turn: _Turn, schedule: Schedule) -> Passed:
     return Passed(count, first, tuple(newest), exact=passed.exact)
 
 
-def _deal(turn: _Turn, schedule: Schedule, passed: Passed) -> tuple[datetime, str | None] | None:
+def _deal(turn: _Turn, schedule: Schedule, passed: Passed) -> _Again:
     """Every instant gets its run or its record; (when to try again, why) if some still wait."""
     rule = turn.spec.get("catchUp", "last")
     if rule == "last":
@@ -181,14 +185,7 @@ def _deal(turn: _Turn, schedule: Schedule, passed: Passed) -> tuple[datetime, st
         turn.log.missed(late, why)
         turn.cursor = late.newest[-1]
     elif late.count:
-        older = late.count - len(late.newest)
-        if older:
-            beyond = Passed(older, first=late.first, exact=late.exact)
-            turn.log.missed(beyond, f"only the newest {instants.KEEP:,} are caught up with")
-            turn.cursor = schedule.before(late.newest[0])
-        wait = _catch_up(turn, schedule, late.newest[:AT_ONCE])
-        if wait is not None or len(late.newest) > AT_ONCE:
-            return wait or (turn.now, None)
+        return _catch_up(turn, schedule, passed)
     return _cover(turn, schedule, on_time) if on_time.count else None
 
 
@@ -206,7 +203,7 @@ def _split(turn: _Turn, passed: Passed) -> tuple[Passed, Passed]:
 # ---------------------------------------------------------------------------------- their runs
 
 
-def _cover(turn: _Turn, schedule: Schedule, group: Passed) -> tuple[datetime, str | None] | None:
+def _cover(turn: _Turn, schedule: Schedule, group: Passed) -> _Again:
     """One run for all of them: the one that still waits, or a new one for the newest."""
     newest = group.newest[-1]
     if turn.last_run is not None and _fold(turn, turn.last_run, group.count):
@@ -235,23 +232,28 @@ def _fold(turn: _Turn, run: str, count: int) -> bool:
     return True
 
 
-def _catch_up(
-    turn: _Turn, schedule: Schedule, late: Sequence[datetime]
-) -> tuple[datetime, str | None] | None:
+def _catch_up(turn: _Turn, schedule: Schedule, passed: Passed) -> _Again:
     """A run for each, oldest first, as many as there is room for."""
+    older = passed.count - len(passed.newest)
+    if older:
+        beyond = Passed(older, passed.first, exact=passed.exact)
+        turn.log.missed(beyond, f"only the newest {instants.KEEP:,} are caught up with")
+        turn.cursor = schedule.before(passed.newest[0])
     room = turn.conn.execute(submit.SQL.room, {"pipeline": turn.pipeline}).fetchone()
-    free = len(late) if room is None or room[0] is None else max(room[0] - room[1], 0)
-    before = [turn.cursor, *late]
+    free = None if room is None or room[0] is None else max(room[0] - room[1], 0)
+    going = passed.newest[: AT_ONCE if free is None else min(free, AT_ONCE)]
     requests = [
         _request(turn, schedule, instant, previous, folded=0)
-        for instant, previous in zip(late[:free], before, strict=False)
+        for instant, previous in zip(going, [turn.cursor, *going], strict=False)
     ]
-    for instant, (run, duplicate) in zip(late, _start(turn, requests), strict=False):
+    for instant, (run, duplicate) in zip(going, _start(turn, requests), strict=True):
         if run is None:
             return _wait(turn, instant)
         turn.log.delivered(instant, run, duplicate=duplicate)
         turn.cursor, turn.last_run = instant, run
-    return _wait(turn, late[free]) if free < len(late) else None
+    if len(going) == len(passed.newest):
+        return None
+    return _wait(turn, passed.newest[len(going)]) if len(going) == free else (turn.now, None)
 
 
 def _request(

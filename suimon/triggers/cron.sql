@@ -14,14 +14,13 @@ where t.retired_at is null and t.next_at is not null and t.kind in ('CRON', 'EVE
   and suimon.pause_of(t.id) is null
 order by t.next_at, t.id limit 1 for no key update of t skip locked;
 
--- In how many seconds the next one is due; 0: one is due that somebody else is at.
+-- In how many seconds the first one is due (not above 0: one that somebody else is at), and the first later one.
 -- name: next_in
-select greatest(extract(epoch from min(t.next_at) - coalesce(%(now)s::timestamptz, clock_timestamp())), 0)::float8 as due_s,
-       greatest(extract(epoch from min(t.next_at) filter (
-         where t.next_at > coalesce(%(now)s::timestamptz, clock_timestamp()))
-         - coalesce(%(now)s::timestamptz, clock_timestamp())), 0)::float8 as later_s
-from suimon.triggers t
-where t.retired_at is null and t.next_at is not null and t.kind in ('CRON', 'EVERY') and suimon.pause_of(t.id) is null;
+select extract(epoch from min(t.next_at) - n.now)::float8 as first_s,
+       extract(epoch from min(t.next_at) filter (where t.next_at > n.now) - n.now)::float8 as later_s
+from suimon.triggers t, (select coalesce(%(now)s::timestamptz, clock_timestamp()) as now) n
+where t.retired_at is null and t.next_at is not null and t.kind in ('CRON', 'EVERY') and suimon.pause_of(t.id) is null
+group by n.now;
 
 -- Instants fold into a run that nobody has claimed yet. No row: it was claimed meanwhile, or has ended. A claim or an
 -- admission that passes the row by while it is locked here is made up for after the commit (submit.follow).

@@ -96,13 +96,18 @@ def given(seen: Seen) -> dict[str, Any]:
     """The input of a run that a file started."""
     folder, _, name = seen.path.rpartition(b"/")
     return {
-        "path": path_text(seen.path),
-        "folder": path_text(folder or b"/"),
+        "path": _place(seen.path),
+        "folder": _place(folder or b"/"),
         "name": shown(name),
         "size": seen.size,
         "mtime": _time(seen.mtime_ns),
         "event_id": seen.version,
     }
+
+
+def _place(path: bytes) -> str:
+    """A path as text that leads back to it; the URL of an object is text already."""
+    return path_text(path) if path.startswith(b"/") else path.decode()
 
 
 def source(path: bytes) -> str:

@@ -87,3 +87,7 @@ from suimon.deliveries d where d.trigger_id = %(id)s order by d.id desc limit 20
 
 -- name: paths
 select distinct t.spec ->> 'path' as path from suimon.triggers t where t.kind = 'FILE' limit 1000;
+
+-- Watchers look at their moves again.
+-- name: tell_watchers
+select pg_notify('suimon_doors', 'triggers');

@@ -13,6 +13,7 @@ from typing import Any
 from suimon.core import instants
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
+from suimon.run import doors
 
 SQL = statements(__package__, "schedules.sql")
 
@@ -60,3 +61,21 @@ def planned(conn: Connection, pipeline: str | None = None, *, count: int = 5) ->
             cursor = cursor and cursor.astimezone(schedule.zone)
         found.append(Planned(id_, of, name, spec.get("tz", "UTC"), times, cursor, paused, note))
     return found
+
+
+def start_now(conn: Connection, trigger_id: int, *, queue: bool) -> str | None:
+    """A person's start of what the schedule would start, now; None: there is no such schedule.
+
+    It is no instant of the plan: nothing folds into it, and the next one comes as it would have.
+    """
+    row = conn.execute(SQL.schedule, {"trigger": trigger_id}).fetchone()
+    if row is None:
+        return None
+    pipeline, spec, created_at, cursor, era, now = row
+    zone = instants.of(spec, created_at, begun=era > 0).zone
+    value = {
+        "scheduled_at": now.astimezone(zone).isoformat(),
+        "previous_at": cursor.astimezone(zone).isoformat() if cursor else None,
+        "folded": 0,
+    }
+    return doors.start(conn, pipeline, value, queue=queue).id

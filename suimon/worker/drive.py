@@ -152,6 +152,7 @@ class Driver:
         held.program = program
         held.vertex = action.vertex
         held.given = given
+        held.secrets = None  # those of the step before
         self._worker.waiter.begin(held, action.vertex)
 
     def _with_fanouts(self, drive: Drive, action: plan.Execute) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import orjson
 
+from suimon.core import door
 from suimon.core import plan as planning
 from suimon.core import shape
 from suimon.worker.held import Program, policy
@@ -106,7 +107,7 @@ class Programs:
         """The program of a TASK vertex."""
 
         def make(number: int) -> Program:
-            return self._task(
+            made = self._task(
                 number,
                 action.vertex,
                 action.config,
@@ -114,6 +115,9 @@ class Programs:
                 shared={},
                 specials=action.specials,
             )
+            if ignorable := door.ignorable(self.graphs[graph_id], action.vertex):
+                made.definition["ignorable"] = ignorable
+            return made
 
         return self._get(("task", graph_id, action.vertex), make)
 

@@ -75,6 +75,7 @@ class Program:
         self.timeout: float | None = definition.get("timeout")
         self.source: dict[str, Any] = definition.get("source") or {}
         self.secrets: frozenset[str] = frozenset(definition.get("secrets") or ())
+        self.ignorable: frozenset[str] = frozenset(definition.get("ignorable") or ())
         self.ready = False
         self.is_async = False
         self.wants_context = False
@@ -128,7 +129,7 @@ class Run:
             args, kwargs = program.binding.call_item(self.given, shared)
         else:
             given = self._with_specials(self.given) if program.specials else self.given
-            args, kwargs = program.binding.call_args(given)
+            args, kwargs = program.binding.call_args(given, program.ignorable)
         if program.wants_context:
             kwargs["ctx"] = self.context()
         return args, kwargs

@@ -220,11 +220,11 @@ class Slots:
             held = waiting[0]
             slot = self._slot_for(held)
             if slot is None:
-                if not passed and held.program is not None and held.program.spawns:
-                    passed.append(waiting.popleft())  # a list waits for an empty slot; others go on
-                    continue
                 if len(passed) < PASSED_RUNS and self._kept_out(held):
                     passed.append(waiting.popleft())
+                    continue
+                if not passed and held.program is not None and held.program.spawns:
+                    passed.append(waiting.popleft())  # a list waits for an empty slot; others go on
                     continue
                 break
             group = [waiting.popleft()]

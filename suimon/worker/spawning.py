@@ -74,6 +74,7 @@ class Spawner:
             drive.spawning = Spawning(action, fanout, child)
             program, given = self._worker.programs.spawn(action, to_pipeline=child.vertex is None)
             held.program, held.vertex, held.given = program, action.vertex, given
+            held.secrets = None
             if program.secrets:
                 self._worker.grants.give(held, lambda: self._worker.enqueue(held))
             else:

@@ -15,7 +15,7 @@ from support.engine import COMMAND, Engine
 pytestmark = pytest.mark.acceptance
 
 MARKER = "marker-3f9c1e"
-KEY = "key-77aa01"
+KEY = "a2V5IG9mIHRoaXJ0eS10d28gYnl0ZXMsIG5vIG1vcmU="
 
 LOOKS = '''
 def text(name):

@@ -14,7 +14,7 @@ from support.sessions import Sessions
 from support.wait import wait_until
 
 from suimon.errors import Conflict
-from suimon.run import audit, operate, read, status, wait, why
+from suimon.run import audit, health, operate, read, wait, why
 from suimon.run.spawn import Holder
 from suimon.run.wait import Decision
 
@@ -159,7 +159,7 @@ def test_c60_looking_decides_nothing(lab: Lab) -> None:
         assert wait.approvals(lab.conn, run_id=run)[0]["decision"] is None
         read.show(lab.conn, run)
         why.why(lab.conn, run)
-        status.overall(lab.conn)
+        health.overall(lab.conn)
     assert decisions(lab, run) == [(None, None)]
     assert lab.status(run) == "waiting"
 

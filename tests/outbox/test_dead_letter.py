@@ -156,7 +156,7 @@ def test_groups_are_causes_without_what_is_particular(doors: Lab) -> None:
     arrive(doors, *({"m": i} for i in range(5)))
     doors.sql(
         "update suimon.deliveries set code = 'X', why = 'row ' || seq || ' of \"' || source"
-        " || '\" for ' || id || ' is bad' where seq %% 2 = 0"
+        " || '\" for ' || id || ' is bad' where mod(seq, 2) = 0"
     )
     found = [(g.count, g.pipeline, g.code, g.cause) for g in dead_letter.groups(doors.conn)]
     assert sorted((count, code) for count, _, code, _ in found) == [(2, "X"), (3, "SUI-3003")]

@@ -10,7 +10,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -24,6 +24,7 @@ from suimon.run import claim
 from suimon.triggers import deliver
 
 PSQL = shutil.which("psql")
+STUCK = "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
 LISTENS = [{"type": "EVENT", "event": "order.*"}]
 
 
@@ -196,7 +197,7 @@ def test_one_key_from_two_sessions_at_once_is_one_run(
             stuck = (
                 "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
             )
-            wait_until(lambda: lab.one(stuck, pid), 20, "waiting for the first")
+            wait_until(lambda: lab.one(STUCK, pid), 20, "waiting for the first")
             one.commit()
             if level == "read committed":
                 assert asked.result(20) == first
@@ -222,7 +223,7 @@ def test_the_second_of_two_sessions_gets_its_own_run_when_the_first_rolls_back(
             stuck = (
                 "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
             )
-            wait_until(lambda: lab.one(stuck, two.info.backend_pid), 20, "waiting for the first")
+            wait_until(lambda: lab.one(STUCK, two.info.backend_pid), 20, "waiting for the first")
             one.rollback()
             second = asked.result(20)
         two.commit()
@@ -244,7 +245,7 @@ class Ear:
         self.conn.execute("select 1")
         return [one.payload for one in self.conn.notifies(timeout=0)]
 
-    def __enter__(self) -> Ear:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -344,7 +345,7 @@ def test_one_event_key_from_two_sessions_at_once(lab: Lab, db_url: str, commits:
             stuck = (
                 "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
             )
-            wait_until(lambda: lab.one(stuck, two.info.backend_pid), 20, "waiting for the first")
+            wait_until(lambda: lab.one(STUCK, two.info.backend_pid), 20, "waiting for the first")
             one.commit() if commits else one.rollback()
             second = asked.result(20)
         two.commit()

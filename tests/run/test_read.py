@@ -15,7 +15,7 @@ import pytest
 
 from suimon.db.connect import Connection
 from suimon.errors import InputRefused, RunNotFound
-from suimon.run import deploy, doors, pages, read, status, submit, why
+from suimon.run import deploy, doors, health, pages, read, submit, why
 
 GRAPH: dict[str, Any] = {
     "suimon": 1,
@@ -285,13 +285,13 @@ class TestWhy:
 class TestStatus:
     def test_an_empty_database_is_fine(self, conn: Connection) -> None:
         """Nothing to do is no problem."""
-        assert status.overall(conn)["ok"]
+        assert health.overall(conn)["ok"]
 
     def test_runs_of_a_dead_worker_are_told(self, conn: Connection, parent: str) -> None:
         """Also when nobody is alive to rescue them."""
         _, base = make_fanout(conn, parent, n=3)
         end(conn, base, [1], "running")
-        found = status.overall(conn)
+        found = health.overall(conn)
         assert not found["ok"]
         assert found["orphaned_runs"] == 1
         assert any("dead workers" in problem for problem in found["problems"])
@@ -303,5 +303,5 @@ class TestStatus:
             "update suimon.runs set admitted = false, reason = 'no_code:m:f' where id = %s",
             [parent],
         )
-        (held,) = status.overall(conn)["held_back"]
-        assert held == {"pool": "default", "reason": "no_code:m:f", "runs": 1}
+        (held,) = health.overall(conn)["held_back"]
+        assert held == {"pool": "default", "reason": "no_code:m:f", "runs": 1, "more": False}

@@ -14,13 +14,15 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 
 from suimon.api import app
+from suimon.core import clock
 from suimon.store.secret_key import KeyRing
 from support.wait import wait_until
 
@@ -102,14 +104,17 @@ def bare(
         conn.close()
 
 
-def raw(port: int, data: bytes, *, timeout_s: float = PATIENCE_SECONDS) -> bytes:
-    """These bytes, no more of them, and what comes back until the other side closes."""
+def raw(port: int, data: bytes, *, finish: bool = False, timeout_s: float = 5.0) -> bytes:
+    """These bytes, no more of them, and what comes back until the other side closes.
+
+    With `finish` this side closes first, as a sender that dies half-way.
+    """
     with socket.create_connection(("127.0.0.1", port), timeout_s) as sock:
+        pieces = []
         with contextlib.suppress(OSError):
             sock.sendall(data)
-            sock.shutdown(socket.SHUT_WR)
-        pieces = []
-        with contextlib.suppress(ConnectionError):
+            if finish:
+                sock.shutdown(socket.SHUT_WR)
             while piece := sock.recv(65536):
                 pieces.append(piece)
         return b"".join(pieces)
@@ -118,3 +123,55 @@ def raw(port: int, data: bytes, *, timeout_s: float = PATIENCE_SECONDS) -> bytes
 def _answer(response: http.client.HTTPResponse) -> Answer:
     body = response.read()
     return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One call of a `Sender`; `answer` None: nobody answered it to its end."""
+
+    name: str
+    answer: Answer | None
+    seconds: float
+
+
+class Sender:
+    """Sends numbered deliveries to several servers, and each again until it is answered 2xx.
+
+    As a sender in the field: the same id each time, another server, and never longer than
+    `pause_s` between two tries, whatever `Retry-After` says. Thread-safe.
+    """
+
+    def __init__(self, ports: Sequence[int], slug: str, id_header: str, pause_s: float) -> None:
+        self._ports, self._slug, self._id_header = list(ports), slug, id_header
+        self._pause_s = pause_s
+        self.tries: list[Try] = []
+
+    def deliver(self, name: str, body: bytes) -> Answer:
+        """The first answer that says it was taken; gives up after some minutes."""
+        give_up_at = clock.monotonic() + 120
+        turn = 0
+        while clock.monotonic() < give_up_at:
+            turn += 1
+            answer = self._send(self._ports[turn % len(self._ports)], name, body)
+            if answer is not None and answer.status in (200, 202):
+                return answer
+            time.sleep(self._pause_s)
+        msg = f"delivery {name} was never taken: {self.tries[-1]}"
+        raise AssertionError(msg)
+
+    def _send(self, port: int, name: str, body: bytes) -> Answer | None:
+        began = clock.monotonic()
+        try:
+            answer = post(port, self._slug, body, {self._id_header: name})
+        except OSError:
+            answer = None
+        self.tries.append(Try(name, answer, clock.monotonic() - began))
+        return answer
+
+    def statuses(self) -> dict[int, int]:
+        """How often each status was answered."""
+        found: dict[int, int] = {}
+        for one in list(self.tries):
+            if one.answer is not None:
+                found[one.answer.status] = found.get(one.answer.status, 0) + 1
+        return found

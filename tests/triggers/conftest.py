@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
 from support.lab import Lab
-from support.lab_fixtures import lab
+from support.lab_fixtures import lab, sessions
 
 from suimon.db.connect import Connection
 from suimon.triggers import fire
 from suimon.triggers.fire import Arrival, Trigger
 
-__all__ = ["doors", "lab"]
+if TYPE_CHECKING:
+    from .file_desk import Desk
+
+__all__ = ["desk", "doors", "lab", "sessions"]
+
+MakeDesk = Callable[..., "Desk"]
 
 
 class Doors(Lab):
@@ -48,3 +55,19 @@ def arrivals(*names: str) -> list[Arrival]:
 @pytest.fixture
 def doors(conn: Connection) -> Doors:
     return Doors(conn)
+
+
+@pytest.fixture
+def desk(doors: Doors, tmp_path: Path) -> Iterator[MakeDesk]:
+    """`desk(settle="5s")` makes one FILE trigger on `tmp_path/in` and somebody who looks."""
+    from .file_desk import Desk
+
+    made: list[Desk] = []
+
+    def make(pattern: str = "*.csv", inbox: str = "in", **spec: Any) -> Desk:
+        made.append(Desk(doors, tmp_path / inbox, pattern, **spec))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

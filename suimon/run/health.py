@@ -1,0 +1,275 @@
+"""Does it move? Everything that people, programs and monitors ask, counted in one place.
+
+``overall`` is what ``suimon status``, ``/api/v1/status`` and the metrics are made of; its verdict
+is ``core/verdict.py``'s one sentence. A problem is something that will not go away by itself or
+that somebody should know now; a queue that is merely long is none, nor is what somebody paused.
+Every count has a bound, so an answer takes some milliseconds whatever the tables hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from suimon.core import clock, verdict
+from suimon.core.verdict import Count, Facts, Held, Pool
+from suimon.db.connect import Connection
+from suimon.db.statements import statements
+from suimon.errors import DatabaseUnavailable
+from suimon.run import pause
+from suimon.run.read import as_json, named
+
+SQL = statements(__package__, "health.sql")
+
+#: What the counts go up to (see the statements).
+MOST: Final = 10_000
+_SILENT_BEATS: Final = 3
+_HELD_SHOWN: Final = 20
+
+_POOL = (
+    "pool", "ready", "more", "oldest_s", "workers", "beating", "slots", "starts", "ends",
+    "silent_s", "paused",
+)  # fmt: skip
+_WORKER = (
+    "id", "name", "pool", "slots", "host", "pid", "version", "idle", "draining", "started_at",
+    "silent_s", "beat_ms", "starts", "ends",
+)  # fmt: skip
+_RUNNING = ("pool", "worker", "runs", "lost", "silent_s", "id", "pipeline", "for_s")
+_DUTY = ("name", "every_ms", "last_at", "last_note", "overdue_s", "age_s")
+_DELIVERIES = ("pipeline", "trigger", "waiting", "more", "oldest_s", "pause", "due_s")
+_DATABASE = ("used", "most", "ours", "oldest_transaction_s")
+
+
+def overall(conn: Connection) -> dict[str, Any]:
+    """``{verdict, ok, problems, counts, pools, workers, held, deliveries, duties, ...}``."""
+    running = _all(conn, SQL.running, _RUNNING)
+    pools = _pools(conn, running)
+    alive = workers(conn, running)
+    deliveries = _all(conn, SQL.deliveries, _DELIVERIES)
+    duties = _all(conn, SQL.duties, _DUTY)
+    held_back = _all(conn, SQL.held_back, ("pool", "reason", "runs", "more"))
+    held = _held(conn, pools, held_back, deliveries)
+    database = _all(conn, SQL.database, _DATABASE)[0]
+    next_start = _one(conn, SQL.next_start)
+    facts = _facts(pools, running, held, deliveries, duties, database, as_json(next_start))
+    problems = _problems(pools, alive, held_back, facts, duties)
+    judged = verdict.judge(facts)
+    return {
+        "verdict": {"level": judged.level, "sentence": judged.sentence, "todo": judged.todo},
+        "ok": not problems and judged.level != "stopped",
+        "at": as_json(clock.now()),
+        "problems": problems,
+        "counts": _counts(pools, facts, held),
+        "pools": pools,
+        "workers": alive,
+        "held": [_as_object(one) for one in held[:_HELD_SHOWN]],
+        "held_back": held_back[:_HELD_SHOWN],
+        "orphaned_runs": facts.lost.n,
+        "deliveries": {
+            "waiting": facts.deliveries.n,
+            "oldest_s": max((one["oldest_s"] for one in deliveries), default=None),
+            "dead": _one(conn, SQL.dead_letters),
+            "by_trigger": deliveries[:_HELD_SHOWN],
+        },
+        "notices": _all(conn, SQL.notices, ("waiting", "oldest_s"))[0],
+        "duties": duties,
+        "paused": pause.listed(conn),
+        "next_start_at": facts.next_at,
+        "database": {"reachable": True, **database},
+    }
+
+
+def unreachable(error: DatabaseUnavailable) -> dict[str, Any]:
+    """The same answer while there is no database to ask."""
+    judged = verdict.judge(Facts(unreachable=error.message))
+    return {
+        "verdict": {"level": judged.level, "sentence": judged.sentence, "todo": judged.todo},
+        "ok": False,
+        "at": as_json(clock.now()),
+        "problems": [judged.sentence],
+        "database": {"reachable": False},
+    }
+
+
+def workers(
+    conn: Connection, running: Iterable[dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """Every worker that is not buried, at most 1,000."""
+    if running is None:
+        running = _all(conn, SQL.running, _RUNNING)
+    held = {one["worker"]: one["runs"] for one in running}
+    found = _all(conn, SQL.workers, _WORKER)
+    return [{**one, "running": held.get(one["id"], 0)} for one in found]
+
+
+def _all(conn: Connection, statement: Any, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    return [named(names, row) for row in conn.execute(statement, {}).fetchall()]
+
+
+def _one(conn: Connection, statement: Any) -> Any:
+    row = conn.execute(statement, {}).fetchone()
+    return None if row is None else row[0]
+
+
+def _pools(conn: Connection, running: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    held: dict[str, int] = {}
+    for one in running:
+        if not one["lost"]:
+            held[one["pool"]] = held.get(one["pool"], 0) + one["runs"]
+    found = _all(conn, SQL.pools, _POOL)
+    for one in found:
+        for name in ("slots", "starts", "ends"):
+            one[name] = int(one[name])
+        one["running"] = held.get(one["pool"], 0)
+    return found
+
+
+def _held(
+    conn: Connection,
+    pools: list[dict[str, Any]],
+    held_back: list[dict[str, Any]],
+    deliveries: list[dict[str, Any]],
+) -> list[Held]:
+    """Every reason why runs and deliveries do not run, the most frequent first."""
+    counts: dict[str, list[Count]] = {}
+    until: dict[str, str] = {}
+
+    def add(reason: str, runs: int, *, more: bool) -> None:
+        counts.setdefault(reason, []).append(Count(int(runs), more))
+
+    for one in pools:
+        if one["paused"] and one["ready"]:
+            add(f"paused:pool:{one['pool']}", one["ready"], more=one["more"])
+    for one in held_back:
+        add(one["reason"], one["runs"], more=one["more"])
+    for what, runs, more in conn.execute(SQL.paused_ready, {}).fetchall():
+        add(f"paused:{what}", runs, more=more)
+    for reason, runs, more in conn.execute(SQL.lanes, {}).fetchall():
+        add(reason, runs, more=more)
+    waiting = conn.execute(SQL.waiting, {}).fetchall()
+    full = sum(runs for _, runs in waiting) >= MOST
+    for reason, runs in waiting:
+        add(reason, runs, more=full)
+    if waiting and (first := _one(conn, SQL.next_wake)) is not None:
+        until |= dict.fromkeys(("retry", "timer"), f"the first at {as_json(first)}")
+    for one in deliveries:
+        if one["pause"] is not None:
+            add(f"paused:{one['pause']}", one["waiting"], more=one["more"])
+            until[f"paused:{one['pause']}"] = "deliveries"
+    found = [
+        Held(
+            reason,
+            Count(sum(c.n for c in parts), any(c.more for c in parts)),
+            until.get(reason, ""),
+        )
+        for reason, parts in counts.items()
+    ]
+    return sorted(found, key=lambda one: (-one.runs.n, one.reason))
+
+
+def _facts(
+    pools: list[dict[str, Any]],
+    running: list[dict[str, Any]],
+    held: list[Held],
+    deliveries: list[dict[str, Any]],
+    duties: list[dict[str, Any]],
+    database: dict[str, Any],
+    next_at: str | None,
+) -> Facts:
+    lost = [one for one in running if one["lost"]]
+    first = max(running, key=lambda one: one["for_s"] or 0.0, default=None)
+    total, gone = sum(one["runs"] for one in running), sum(one["runs"] for one in lost)
+    stuck = [one["due_s"] for one in deliveries if one["pause"] is None]
+    return Facts(
+        pools=[
+            Pool(
+                one["pool"], Count(one["ready"], one["more"]), one["oldest_s"], one["beating"],
+                one["slots"], one["running"], one["starts"], one["ends"], one["silent_s"],
+                one["paused"],
+            )
+            for one in pools
+        ],
+        running=Count(total, total >= MOST),
+        longest=None if first is None else (first["id"], first["pipeline"], first["for_s"]),
+        lost=Count(gone, total >= MOST),
+        lost_s=max((one["silent_s"] or 0.0 for one in lost), default=0.0),
+        held=held,
+        overdue=[
+            (one["name"], one["age_s"])
+            for one in duties
+            if verdict.overdue(one["every_ms"] / 1000, one["age_s"])
+        ],
+        deliveries=Count(
+            sum(one["waiting"] for one in deliveries), any(one["more"] for one in deliveries)
+        ),
+        deliveries_stuck_s=max(stuck, default=None),
+        next_at=next_at,
+        oldest_transaction_s=database["oldest_transaction_s"],
+    )  # fmt: skip
+
+
+def _counts(pools: list[dict[str, Any]], facts: Facts, held: list[Held]) -> dict[str, Any]:
+    """The numbers of the first line; ``more`` names those that were counted up to a bound."""
+    ready = Count(sum(one["ready"] for one in pools), any(one["more"] for one in pools))
+    waiting = [one for one in held if one.reason.partition(":")[0] not in ("paused", "lane")]
+    numbers = {
+        "ready": ready,
+        "running": facts.running,
+        "held": Count(sum(one.runs.n for one in held), any(one.runs.more for one in held)),
+        "waiting": Count(sum(one.runs.n for one in waiting), any(one.runs.more for one in waiting)),
+        "lost": facts.lost,
+        "deliveries_waiting": facts.deliveries,
+    }
+    return {
+        **{name: count.n for name, count in numbers.items()},
+        "more": [name for name, count in numbers.items() if count.more],
+        "starts_last_minute": sum(one["starts"] for one in pools),
+        "ends_last_minute": sum(one["ends"] for one in pools),
+        "pools_without_workers": sum(
+            bool(one["ready"] and not one["beating"] and not one["paused"]) for one in pools
+        ),
+    }
+
+
+def _as_object(one: Held) -> dict[str, Any]:
+    return {"reason": one.reason, "runs": one.runs.n, "more": one.runs.more, "until": one.until}
+
+
+def _problems(
+    pools: list[dict[str, Any]],
+    alive: list[dict[str, Any]],
+    held_back: list[dict[str, Any]],
+    facts: Facts,
+    duties: list[dict[str, Any]],
+) -> list[str]:
+    found = []
+    for one in pools:
+        if one["ready"] and not one["beating"] and not one["paused"]:
+            age = f", the oldest for {one['oldest_s']:.0f} s" if one["oldest_s"] else ""
+            found.append(
+                f"pool {one['pool']}: {one['ready']} runs are ready{age}, and no live worker "
+                f"claims them; start one: suimon worker PATH --pool {one['pool']}"
+            )
+    silent = [w for w in alive if w["silent_s"] * 1000 > _SILENT_BEATS * w["beat_ms"]]
+    found += [
+        f"worker {w['name']}: no heartbeat for {w['silent_s']:.0f} s; it holds {w['running']} runs"
+        for w in silent
+    ]
+    found += [
+        f"pool {one['pool']}: {one['runs']} runs are held: {one['reason']}"
+        for one in held_back
+        if not one["reason"].startswith("paused:")
+    ][:_HELD_SHOWN]
+    if facts.lost:
+        found.append(f"{facts.lost} runs belong to dead workers and wait for a rescue")
+    beating = len(alive) - len(silent)
+    if beating == 0 and (silent or facts.lost):
+        found.append("no worker is alive: nobody rescues, wakes or repairs; start one")
+    if beating:
+        late = dict(facts.overdue)
+        found += [
+            f"duty {one['name']}: not done for {one['age_s']:.0f} s"
+            for one in duties
+            if one["name"] in late
+        ]
+    return found
