@@ -6,10 +6,11 @@ In tests of your own, call a task as the plain function it is, with `Context.pla
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import orjson
@@ -19,6 +20,7 @@ from suimon.core import jsonsafe
 from suimon.core.durations import seconds
 from suimon.core.events import Told
 from suimon.core.suggest import did_you_mean
+from suimon.destination import Destination, name_of
 from suimon.errors import SecretNotGranted
 from suimon.merge_result import Child, ChildError, Counts, MergeResult, Row, Rows, Which
 
@@ -46,6 +48,9 @@ class Later(Exception):  # noqa: N818  (it is no error)
     task's `deadline` bounds it. `progress` is shown with the run.
     """
 
+    #: Whether the engine raised it, since a destination's turn is too far away.
+    waits_for_turn = False
+
     def __init__(self, delay: str | float, *, progress: object = None) -> None:
         self.delay_seconds = seconds(delay) if isinstance(delay, str) else float(delay)
         if not 0 <= self.delay_seconds <= LONGEST_DELAY_SECONDS:
@@ -68,6 +73,10 @@ class Host(Protocol):
     def emit(self, kind: str, payload: Any, key: str | None) -> None: ...
 
     def secret(self, name: str) -> str: ...
+
+    def http(self, name: str, key: str) -> Any: ...
+
+    def limit(self, name: str) -> Any: ...
 
     @property
     def is_async(self) -> bool: ...
@@ -134,10 +143,19 @@ class Context:
 
     @classmethod
     def plain(
-        cls, *, run_id: str = "plain", vertex: str = "task", item_key: str | None = None
+        cls,
+        *,
+        run_id: str = "plain",
+        vertex: str = "task",
+        item_key: str | None = None,
+        destinations: Mapping[str, str] | None = None,
     ) -> Context:
-        """A context for calling a task without the engine: the log goes to standard error."""
-        return cls(_PlainHost(), run_id=run_id, vertex=vertex, item_key=item_key)
+        """A context for calling a task without the engine: the log goes to standard error.
+
+        `destinations` are addresses for `ctx.http`, by name; nothing is limited there.
+        """
+        host = _PlainHost(destinations or {})
+        return cls(host, run_id=run_id, vertex=vertex, item_key=item_key)
 
     @property
     def log(self) -> Log:
@@ -174,6 +192,24 @@ class Context:
         into what other systems log.
         """
         return self._host.secret(name)
+
+    def http(self, destination: str | Destination) -> Any:
+        """An httpx client for a destination: `Client`, in an `async def` task `AsyncClient`.
+
+        Each call takes its turn there; address, secret and time limit are the destination's. A
+        call that may change something carries `Idempotency-Key`: `ctx.idempotency_key`, and with a
+        number behind it from the second one of a try on. 429 (and 503 with `Retry-After`) holds the
+        destination for everybody and is called again; a wait of more than about a second takes
+        the task out of its slot, and it begins anew when its turn comes, as with `Later`: what must
+        not be repeated stands in a `ctx.checkpoint`.
+        """
+        return self._host.http(name_of(destination), self.idempotency_key)
+
+    def limit(self, destination: str | Destination) -> Any:
+        """`with ctx.limit("crm"):` (in an `async def` task `async with`) takes a turn there and
+        keeps its place for the block. A long wait is one as that of `ctx.http`.
+        """
+        return self._host.limit(name_of(destination))
 
     def checkpoint(self, name: str, function: Callable[[], Any]) -> Any:
         """Do a part of a long task once: a later try of this vertex gets what it returned before.
@@ -216,7 +252,8 @@ class _PlainHost:
     cancelled = False
     is_async = False
 
-    def __init__(self) -> None:
+    def __init__(self, destinations: Mapping[str, str]) -> None:
+        self._destinations = destinations
         self._checkpoints: dict[str, Any] = {}
         self._told = Told("plain")
 
@@ -240,6 +277,17 @@ class _PlainHost:
 
     def secret(self, name: str) -> str:
         raise not_granted(name, ())
+
+    def http(self, name: str, key: str) -> Any:  # noqa: ARG002 - nobody tells plain calls apart
+        import httpx2
+
+        if name not in self._destinations:
+            msg = f'Context.plain() has no address of the destination "{name}"'
+            raise LookupError(msg)
+        return httpx2.Client(base_url=self._destinations[name])
+
+    def limit(self, name: str) -> Any:  # noqa: ARG002 - outside the engine nothing is limited
+        return contextlib.nullcontext()
 
 
 def not_granted(name: str, granted: Collection[str]) -> SecretNotGranted:

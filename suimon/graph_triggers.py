@@ -105,7 +105,6 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-
 def check_triggers(triggers: Any, notes: Notes) -> None:
     """Each trigger by itself."""
     if triggers is None:
@@ -119,6 +118,33 @@ def check_triggers(triggers: Any, notes: Notes) -> None:
         return
     for index, trigger in enumerate(triggers):
         _check_trigger(trigger, f"triggers[{index}]", notes)
+    _check_twins(triggers, notes)
+
+
+#: What tells two triggers of one type apart; deliveries and schedules hang on it.
+_KNOWN_BY: Final = {
+    "CRON": ("cron", "tz"),
+    "EVENT": ("event",),
+    "EVERY": ("every", "anchor"),
+    "FILE": ("path",),
+    "WEBHOOK": ("slug",),
+}
+
+
+def _check_twins(triggers: list[Any], notes: Notes) -> None:
+    """Two triggers that are one to the database would lose one of their options."""
+    seen: dict[tuple[str, ...], int] = {}
+    for index, trigger in enumerate(triggers):
+        kind = trigger.get("type") if isinstance(trigger, dict) else None
+        if not isinstance(kind, str) or kind not in _KNOWN_BY:
+            continue
+        values = {**DEFAULTS.get(kind, {}), **trigger}
+        key = (kind, *(repr(values.get(field)) for field in _KNOWN_BY[kind]))
+        first = seen.setdefault(key, index)
+        if first != index:
+            fields = " and ".join(_KNOWN_BY[kind])
+            message = f"the same {fields} as triggers[{first}]"
+            notes.add(None, f"triggers[{index}]", message)
 
 
 def _check_trigger(trigger: Any, place: str, notes: Notes) -> None:

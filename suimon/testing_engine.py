@@ -69,15 +69,21 @@ class Engine:
         slots: int = 2,
         pool: str = "default",
         env: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
         heartbeat: str = "500ms",
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        """`env`: variables that your tasks may see; `heartbeat`: three silent ones are a death."""
+        """`env`: variables that your tasks may see; `secrets`: values by the names that tasks are
+        granted ("crm_token", "env:NAME"); `heartbeat`: three silent ones are a death.
+        """
         self.path = Path(path).absolute()
         self.timeout = timeout
         self.url = ""
-        self._options = {"slots": slots, "pool": pool, "heartbeat_s": durations.seconds(heartbeat)}
+        self._options: dict[str, Any] = {
+            "slots": slots, "pool": pool, "heartbeat_s": durations.seconds(heartbeat)
+        }  # fmt: skip
         self._env = dict(env or {})
+        self._secrets = dict(secrets or {})
         self._life = contextlib.ExitStack()
         self._worker: subprocess.Popen[bytes] | None = None
         self._workers = 0
@@ -92,6 +98,7 @@ class Engine:
             self.url = life.enter_context(testing_server.database())
             self._conn: Connection = life.enter_context(connect(self.url, name="testing"))
             self._conn.execute(SQL.quick_duties)
+            self._options["environment"] = testing_server.keep_secrets(self._conn, self._secrets)
             self.deploy()
             life.callback(self._end_worker)
             self._start_worker()

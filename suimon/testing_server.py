@@ -9,11 +9,12 @@ The embedded server lives as long as the *thread* that asked for it first.
 from __future__ import annotations
 
 import atexit
+import base64
 import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, LiteralString
@@ -21,10 +22,12 @@ from typing import Final, LiteralString
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
+from suimon.core import secret_names
 from suimon.db import migrate
-from suimon.db.connect import connect
+from suimon.db.connect import Connection, connect, transaction
 from suimon.db.embedded import EmbeddedServer
 from suimon.db.statements import statements
+from suimon.store import secret, secret_key
 
 SQL = statements(__package__, "testing.sql")
 
@@ -83,3 +86,19 @@ def _run(server: str, text: LiteralString, **names: str) -> None:
     statement = sql.SQL(text).format(**{k: sql.Identifier(v) for k, v in names.items()})
     with connect(server, name="testing", patience_seconds=_SERVER_PATIENCE_SECONDS) as conn:
         conn.execute(statement)
+
+
+def keep_secrets(conn: Connection, secrets: Mapping[str, str]) -> dict[str, str]:
+    """Store a test's secrets under a key of its own; the environment that resolves them all."""
+    environment = {
+        name.removeprefix(secret_names.ENV): value
+        for name, value in secrets.items()
+        if name.startswith(secret_names.ENV)
+    }
+    key = base64.b64encode(os.urandom(32)).decode()
+    ring = secret_key.KeyRing.of({secret_key.KEY: key})
+    for name, value in secrets.items():
+        if not name.startswith((secret_names.ENV, secret_names.FILE)):
+            with transaction(conn):
+                secret.put(conn, ring, name, value, by="test")
+    return {**environment, secret_key.KEY: key}

@@ -176,3 +176,13 @@ def test_every_type_has_fields_and_an_input() -> None:
 
 def test_more_triggers_than_anybody_needs_are_refused() -> None:
     assert "101 triggers; the limit is 100" in told(*[GOOD[0]] * 101)
+
+
+def test_two_triggers_that_the_database_cannot_tell_apart_are_refused() -> None:
+    hook = {"type": "WEBHOOK", "slug": "a"}
+    assert "the same slug as triggers[0]" in told(hook, {**hook, "preset": "github"})
+    daily = {"type": "CRON", "cron": "0 2 * * *"}
+    assert "triggers[2]: the same cron and tz as triggers[1]" in told(
+        hook, daily, {**daily, "tz": "UTC"}
+    )
+    assert told(hook, {**hook, "slug": "b"}, daily, {**daily, "tz": "Asia/Tokyo"}) == ""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from suimon.errors import SecretNotGranted
 from suimon.testing import Child, ChildError, Context, Engine, MergeResult, engine
 from suimon.testing import suimon_engine as suimon_engine  # noqa: PLC0414  (a fixture)
 
@@ -202,3 +203,25 @@ def test_the_fixture_gives_an_engine(
 ) -> None:  # fmt: skip
     made = suimon_engine(project / "code", env={"NOTES": str(project / "notes")})
     assert made.run("orders", items(1), timeout=30).succeeded
+
+
+def test_a_plain_call_gets_the_secrets_that_the_test_gives() -> None:
+    ctx = Context(secrets={"crm_token": "t0ken"})
+    assert ctx.secret("crm_token") == "t0ken"
+    with pytest.raises(SecretNotGranted, match='not granted the secret "crm_tokn"') as caught:
+        ctx.secret("crm_tokn")
+    assert caught.value.hint is not None
+    assert 'did you mean "crm_token"' in caught.value.hint
+
+
+def test_an_engine_has_the_secrets_that_the_test_gives(tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(
+        "from suimon import pipeline\n"
+        "@pipeline(secrets=['crm_token', 'env:HOOK'])\n"
+        "def uses(ctx):\n"
+        "    print(ctx.secret('crm_token'))\n"
+        "    return len(ctx.secret('env:HOOK'))\n"
+    )
+    with engine(tmp_path, slots=1, secrets={"crm_token": "t0ken", "env:HOOK": "hook it"}) as made:
+        done = made.run("uses")
+    assert (done.output, done.log) == (7, "[secret crm_token]\n")

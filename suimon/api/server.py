@@ -129,6 +129,7 @@ class Server(uvicorn.Server):
                 look_s=options.heartbeat_s,
                 sweep_s=options.sweep_s,
                 wrong_schema=self._wrong_schema,
+                keyring=options.keyring,
             )
         super().__init__(_config(self._made.asgi, options.grace_s))
 

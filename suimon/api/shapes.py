@@ -75,7 +75,7 @@ class RunQuery(Query):
 
 
 class LogsQuery(Query):
-    after: Annotated[str | None, Field(pattern=r"^-?\d{1,9}:-?\d{1,9}$")] = None
+    after: Annotated[str | None, Field(pattern=r"^[0-9]{1,9}:[0-9]{1,18}$")] = None
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
     try_: Annotated[int | None, Field(alias="try", ge=1, le=HIGHEST_INT)] = None
     stream: Stream | None = None

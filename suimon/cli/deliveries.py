@@ -213,10 +213,11 @@ def _answer(answer: dict[str, Any], as_json: bool) -> None:
 def again(delivery: str, who: str, reason: str, as_json: bool, place: Place) -> None:
     """Process a delivered or refused one once more: a new delivery, with a run of its own."""
     from suimon.outbox import dead_letter
+    from suimon.triggers import again as once_more
 
     with place.connect() as conn:
         full = dead_letter.resolve(conn, delivery)
-        new = dead_letter.again(conn, full, actor=who, why=reason)
+        new = once_more.again(conn, full, actor=who, why=reason)
     if as_json:
         show.as_json({"id": new, "again_of": full})
     else:

@@ -116,13 +116,23 @@ def upcoming(schedule: Schedule, after: datetime, count: int) -> list[datetime]:
     return found
 
 
-def jitter(name: str, instant: datetime, span: str | None) -> timedelta:
-    """How much later than planned it starts: the same after a restart and on every machine."""
-    if span is None:
-        return timedelta()
-    planned = f"{name} {instant.astimezone(UTC).isoformat()}"
-    share = int.from_bytes(hashlib.sha256(planned.encode()).digest()[:8]) / 2**64
-    return timedelta(milliseconds=int(share * durations.milliseconds(span)))
+def latest(schedule: Schedule, moment: datetime) -> datetime | None:
+    """The last instant that is not after the moment."""
+    return schedule.before(moment.astimezone(UTC) + _MICROSECOND)
+
+
+def due_at(name: str, instant: datetime, jitter: str | None) -> datetime:
+    """When a planned instant is to start, in UTC: with jitter a little later.
+
+    How much later is the same after a restart and on every machine. (Only UTC is added to: local
+    times would add wall-clock time and forget which pass of a fold they were in.)
+    """
+    planned = instant.astimezone(UTC)
+    if jitter is None:
+        return planned
+    digest = hashlib.sha256(f"{name} {planned.isoformat()}".encode()).digest()
+    share = int.from_bytes(digest[:8]) / 2**64
+    return planned + timedelta(milliseconds=int(share * durations.milliseconds(jitter)))
 
 
 # --------------------------------------------------------------------------------------- rhythms
@@ -149,7 +159,7 @@ class Rhythm:
         return self._at(number) if self.endless or number >= 0 else None
 
     def passed(self, after: datetime, until: datetime) -> Passed:
-        first, last = self.after(after), self.before(until + _MICROSECOND)
+        first, last = self.after(after), self.before(until.astimezone(UTC) + _MICROSECOND)
         if first is None or last is None or last < first:
             return Passed(0)
         count = (last - first) // self.every + 1
@@ -198,7 +208,7 @@ class Calendar:
         if last is None or last > end:
             return Passed(count, first, tuple(newest))
         newest.clear()
-        moment: datetime | None = until + _MICROSECOND
+        moment: datetime | None = end + _MICROSECOND
         for _ in range(KEEP):
             assert moment is not None  # there are more than WALK of them
             moment = self.before(moment)

@@ -261,8 +261,9 @@ def _listed(held: Sequence[Held]) -> str:
 
 
 def _moving(facts: Facts) -> str:
+    open_pools = [pool for pool in facts.pools if not pool.paused]
     ready = Count(
-        sum(pool.ready.n for pool in facts.pools), any(pool.ready.more for pool in facts.pools)
+        sum(pool.ready.n for pool in open_pools), any(pool.ready.more for pool in open_pools)
     )
     starts = sum(pool.starts for pool in facts.pools)
     parts = [f"{facts.running} running", f"{ready} ready", f"{starts:,} started in the last minute"]

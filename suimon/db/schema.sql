@@ -435,6 +435,7 @@ create table suimon.deliveries (
 create index deliveries_waiting on suimon.deliveries (trigger_id, seq) where state = 'waiting';
 create index deliveries_of_trigger on suimon.deliveries (trigger_id, id);
 create index deliveries_dead on suimon.deliveries (code, id) where state in ('dead', 'discarded');
+create index deliveries_rejected on suimon.deliveries (ended_at) where state in ('refused', 'discarded');
 create index deliveries_run on suimon.deliveries (run_id) where run_id is not null;
 create unique index deliveries_key on suimon.deliveries (trigger_id, key)
   where key is not null and state in ('waiting', 'delivered', 'dead', 'discarded');
@@ -676,7 +677,7 @@ $$;
 -- The arithmetic is core/gcra.py's; a worker that is dead gets nothing.
 create function suimon.take_calls(
   p_worker bigint, p_name text, p_calls int, p_places int, p_wants int, p_waiting int,
-  p_back bigint[], p_used bigint[], p_runs uuid[], valid_s double precision,
+  p_back bigint[], p_used bigint[], p_runs uuid[],
   out d suimon.destinations, out kept bigint[], out places bigint[], out n int, out first_s double precision,
   out step_s double precision, out lease_s double precision, out held_s double precision, out give_back int,
   out part double precision, out parked boolean, out pools text[]) language plpgsql as $$
@@ -697,11 +698,11 @@ begin
   n := 0; give_back := 0; part := 1; parked := false; kept := '{}'; places := '{}'; pools := '{}';
   delete from suimon.leases l where l.token = any (p_back) and l.worker_id = p_worker;
   select x.* into d from suimon.destinations x where x.name = p_name for no key update;
+  at := clock_timestamp();
+  lease_s := coalesce(d.timeout_ms, 0) / 1000.0 + 10;
   if d.name is null or not exists (select from suimon.workers w where w.id = p_worker and not w.dead) then
     return;
   end if;
-  at := clock_timestamp();
-  lease_s := d.timeout_ms / 1000.0 + 10;
   with used as (
     select * from unnest(p_used, p_runs) as u(token, run_id)
   ),

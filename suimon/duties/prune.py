@@ -22,6 +22,7 @@ from typing import Any, Final
 from suimon.core import clock
 from suimon.db.connect import Connection, retrying
 from suimon.db.statements import statements
+from suimon.outbox import retention
 
 SQL = statements(__package__, "prune.sql")
 
@@ -85,11 +86,14 @@ class _Turn:
 
 
 def duty(conn: Connection) -> int:
-    """One turn of the duty, at most ``TURN_SECONDS`` long; returns how many runs went."""
+    """One turn of the duty: runs, then what ended at the doors, each at most ``TURN_SECONDS``
+    long; returns how many went.
+    """
     done = prune(conn, seconds=TURN_SECONDS)
-    if done.left:
+    rows, left = retention.prune(conn, seconds=TURN_SECONDS)
+    if done.left or left:
         conn.execute(SQL.again_soon)
-    return done.runs
+    return done.runs + rows
 
 
 def prune(

@@ -11,7 +11,8 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     deadlines  unfinished runs whose deadline has passed
     repair   open fan-outs whose tally is wrong, parents that nobody woke
     flows    ranks of trees that have ended, lanes of spawns that have settled
-    prune    finished runs that their pipeline does not keep any longer
+    prune    finished runs that their pipeline does not keep, what ended at the doors long ago
+    notices  failed runs and pools without a worker that people want to be told of
     doors    instants that have come, deliveries that wait
     pauses   triggers that stop after failures in a row, runs that a resume left held back
 """
@@ -25,6 +26,7 @@ from typing import Any, Final
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.duties import doors, prune
+from suimon.outbox import notify
 from suimon.run import cancel, finish, lane, pause, rescue, wake
 
 log = logging.getLogger("suimon.duties")
@@ -140,6 +142,7 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "repair": repair,
     "flows": flows,
     "prune": prune.duty,
+    "notices": notify.scan,
     "doors": doors.duty,
     "pauses": pause.sweep,
 }

@@ -28,6 +28,13 @@ select t.name,
          when 'prune' then exists (select from suimon.runs r where r.reason = 'pruning')
                         or exists (select from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
                                    where g.body -> 'keep' is not null)
+                        or exists (select from suimon.deliveries d where d.state in ('refused', 'discarded')
+                                   and d.ended_at < clock_timestamp() - interval '7 days')
+                        or exists (select from suimon.deliveries d where d.state not in ('waiting', 'dead')
+                                   and d.id < suimon.first_id(clock_timestamp() - interval '30 days'))
+                        or exists (select from suimon.events e where e.id < suimon.first_id(clock_timestamp() - interval '30 days'))
+                        or exists (select from suimon.notices n where n.id < suimon.first_id(clock_timestamp() - interval '30 days'))
+         when 'notices' then exists (select from suimon.channels c where c.enabled)
          when 'doors' then exists (select from suimon.triggers t where t.next_at <= clock_timestamp() and t.retired_at is null)
                         or exists (select from suimon.deliveries d where d.state = 'waiting')
          when 'pauses' then exists (select from suimon.pauses_due(null)) or exists (select from suimon.pauses_over())

@@ -201,13 +201,17 @@ def tell(
 
 
 def scan(conn: Connection) -> int:
-    """Look for failed runs and for pools without a worker; returns how many notices were written.
+    """Look for failed runs and for pools without a worker; returns how many notices are due.
 
-    Wakes the relay in any case: a notice whose relay died is sent by another one.
+    Those whose relay died are among them: the relays are told of both.
     """
-    written = retrying(lambda: _failed_runs(conn)) + retrying(lambda: _pools(conn))
-    conn.execute(SQL.tell_keepers)
-    return written
+    retrying(lambda: _failed_runs(conn))
+    retrying(lambda: _pools(conn))
+    row = conn.execute(SQL.count_due).fetchone()
+    due = int(row[0]) if row else 0
+    if due:
+        conn.execute(SQL.tell_keepers)
+    return due
 
 
 def _failed_runs(conn: Connection) -> int:

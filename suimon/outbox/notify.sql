@@ -32,7 +32,7 @@ update suimon.notices n set next_at = clock_timestamp() where n.channel = %(name
 
 -- name: test
 insert into suimon.notices (id, channel, kind, fact, subject, payload)
-values (%(id)s, %(name)s, 'test', 'test:' || %(id)s, 'a test of the channel ' || %(name)s,
+values (%(id)s::uuid, %(name)s, 'test', 'test:' || %(id)s::text, 'a test of the channel ' || %(name)s,
         jsonb_build_object('channel', %(name)s::text, 'text', 'If you can read this, notices arrive.'));
 
 -- name: again
@@ -47,6 +47,12 @@ where (%(channel)s::text is null or n.channel = %(channel)s) and (%(state)s::tex
   and (%(id)s::uuid is null or n.id = %(id)s::uuid) and (%(before)s::uuid is null or n.id < %(before)s::uuid)
 order by n.id desc limit least(%(n)s::int, 1000);
 
+-- Counted up to 1,000.
+-- name: count_due
+select count(*) from (
+  select from suimon.channels c join suimon.notices n on n.channel = c.name
+  where c.enabled and n.state = 'waiting' and n.next_at <= clock_timestamp() limit 1000) due;
+
 -- name: tell_keepers
 select pg_notify('suimon_doors', 'notices');
 
@@ -56,7 +62,7 @@ select pg_notify('suimon_doors', 'notices');
 -- left to those just setting it). Behind the mark five minutes are looked at again, for a clock that is set back.
 -- Who is told stands in notice_told: nobody is missed, and nobody told twice.
 -- name: lock_mark
-select m.at from suimon.notice_marks m where m.kind = 'run.failed' for update skip locked;
+select m.at::text from suimon.notice_marks m where m.kind = 'run.failed' for update skip locked;
 
 -- name: horizon
 select least(clock_timestamp() - interval '2 seconds', (

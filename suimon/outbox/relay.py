@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import psycopg
@@ -49,13 +49,14 @@ Send = Callable[[Notice], Verdict]
 class Post:
     """How this process sends: where it may connect to, its mail server, its secrets."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
-        """Raises SettingsError, SecretError for an environment that cannot be used."""
+    def __init__(self, ring: KeyRing) -> None:
+        """With the environment that came with the keys. Raises SettingsError."""
+        environment = ring.environment
         names = [settings.environment_name(name) for name in settings.OUTGOING]
         self.settings: Settings = settings.load(
             {name: environment[name] for name in names if name in environment}
         )
-        self._ring = KeyRing.of(environment)
+        self._ring = ring
         self._allow = addresses.allowed(self.settings.allow_addresses)
         self._rng = random.Random()  # noqa: S311  (jitter, no secret)
 
@@ -148,7 +149,10 @@ def settle(conn: Connection, notice: Notice, verdict: Verdict) -> None:
 
 
 class Relay(threading.Thread):
-    """Start it, ``poke`` it whenever there may be something, ``close`` it."""
+    """Start it, ``poke`` it whenever there may be something, ``close`` it.
+
+    It has a connection only while it is at work.
+    """
 
     def __init__(self, url: str, post: Post) -> None:
         super().__init__(name="suimon-relay", daemon=True)
@@ -166,7 +170,6 @@ class Relay(threading.Thread):
         self._poked.set()
 
     def run(self) -> None:
-        conn: Connection | None = None
         wait_s = LONGEST_SLEEP_SECONDS
         while not self._ending.is_set():
             self._poked.wait(wait_s)
@@ -174,14 +177,14 @@ class Relay(threading.Thread):
             if self._ending.is_set():
                 break
             try:
-                if conn is None or conn.closed:
-                    conn = connect.connect(self._url, name="relay")
-                next_s = round(conn, self._post)
+                with connect.connect(self._url, name="relay") as conn:
+                    next_s = round(conn, self._post)
                 wait_s = LONGEST_SLEEP_SECONDS if next_s is None else next_s
             except (psycopg.Error, DatabaseUnavailable) as error:
                 log.warning("relay: %s", str(error).splitlines()[0] if str(error) else error)
-                if conn is not None:
-                    conn.close()
-                conn, wait_s = None, _AFTER_ERROR_SECONDS
-        if conn is not None:
-            conn.close()
+                wait_s = _AFTER_ERROR_SECONDS
+
+
+def of(url: str, ring: KeyRing) -> Relay:
+    """The relay of a process with these keys and the environment that it was started with."""
+    return Relay(url, Post(ring))

@@ -131,11 +131,10 @@ def _held(
     deliveries: list[dict[str, Any]],
 ) -> list[Held]:
     """Every reason why runs and deliveries do not run, the most frequent first."""
-    counts: dict[str, list[Count]] = {}
-    until: dict[str, str] = {}
+    counts: dict[tuple[str, str], list[Count]] = {}
 
-    def add(reason: str, runs: int, *, more: bool) -> None:
-        counts.setdefault(reason, []).append(Count(int(runs), more))
+    def add(reason: str, runs: int, *, more: bool, until: str = "") -> None:
+        counts.setdefault((reason, until), []).append(Count(int(runs), more))
 
     for one in pools:
         if one["paused"] and one["ready"]:
@@ -148,23 +147,20 @@ def _held(
         add(reason, runs, more=more)
     waiting = conn.execute(SQL.waiting, {}).fetchall()
     full = sum(runs for _, runs in waiting) >= MOST
+    first = _one(conn, SQL.next_wake) if waiting else None
     for reason, runs in waiting:
-        add(reason, runs, more=full)
-    if waiting and (first := _one(conn, SQL.next_wake)) is not None:
-        until |= dict.fromkeys(("retry", "timer"), f"the first at {as_json(first)}")
+        timed = first is not None and reason in ("retry", "timer")
+        add(reason, runs, more=full, until=f"the first at {as_json(first)}" if timed else "")
     for one in deliveries:
         if one["pause"] is not None:
-            add(f"paused:{one['pause']}", one["waiting"], more=one["more"])
-            until[f"paused:{one['pause']}"] = "deliveries"
-    found = [
-        Held(
-            reason,
-            Count(sum(c.n for c in parts), any(c.more for c in parts)),
-            until.get(reason, ""),
-        )
-        for reason, parts in counts.items()
-    ]
+            add(f"paused:{one['pause']}", one["waiting"], more=one["more"], until="deliveries")
+    found = [Held(reason, _sum(parts), until) for (reason, until), parts in counts.items()]
     return sorted(found, key=lambda one: (-one.runs.n, one.reason))
+
+
+def _sum(parts: Iterable[Count]) -> Count:
+    listed = list(parts)
+    return Count(sum(one.n for one in listed), any(one.more for one in listed))
 
 
 def _facts(
@@ -210,13 +206,13 @@ def _facts(
 
 def _counts(pools: list[dict[str, Any]], facts: Facts, held: list[Held]) -> dict[str, Any]:
     """The numbers of the first line; ``more`` names those that were counted up to a bound."""
-    ready = Count(sum(one["ready"] for one in pools), any(one["more"] for one in pools))
+    ready = _sum(Count(one["ready"], one["more"]) for one in pools if not one["paused"])
     waiting = [one for one in held if one.reason.partition(":")[0] not in ("paused", "lane")]
     numbers = {
         "ready": ready,
         "running": facts.running,
-        "held": Count(sum(one.runs.n for one in held), any(one.runs.more for one in held)),
-        "waiting": Count(sum(one.runs.n for one in waiting), any(one.runs.more for one in waiting)),
+        "held": _sum(one.runs for one in held),
+        "waiting": _sum(one.runs for one in waiting),
         "lost": facts.lost,
         "deliveries_waiting": facts.deliveries,
     }

@@ -1,9 +1,9 @@
 -- What people and their monitors ask first: does it move, is it slow, stopped, or held? Nothing here writes, and every
 -- count has a bound, so that the answer costs the same on a queue of a million. Measured in docs/metrics.md.
 
--- Every pool that has a worker, a pipeline, a pause or a ready run (at most 500). Ready runs are counted up to 10,000,
--- without those that a pause of their pipeline holds; their age is that of the first hundred, a run that was begun
--- before (and waited for something) counts only where there is no other.
+-- Every pool that has a worker, a pipeline, a pause or a ready run (at most 500). The first 10,000 ready runs are
+-- counted, without those of them that a pause of their pipeline holds; their age is that of the first thousand, where a
+-- run that was begun before (and waited for something) counts only where there is no other.
 -- name: pools
 with recursive queued(pool) as (
   (select r.pool from suimon.runs r where r.status = 'queued' and r.admitted order by r.pool limit 1)
@@ -33,24 +33,24 @@ named as (
   union select pool from suimon.workers where not dead
   union select substr(what, 6) from suimon.pauses where what like 'pool:%%'
 )
-select n.pool, c.ready, c.ready >= 10000 as more, o.oldest_s, coalesce(s.workers, 0) as workers, coalesce(s.live, 0) as beating,
+select n.pool, c.ready, c.more, o.oldest_s, coalesce(s.workers, 0) as workers, coalesce(s.live, 0) as beating,
        coalesce(s.slots, 0) as slots, coalesce(s.starts, 0) as starts, coalesce(s.ends, 0) as ends, s.silent_s,
        exists (select from suimon.pauses p where p.what = 'pool:' || n.pool) as paused
 from named n
 cross join stopped
 left join served s on s.pool = n.pool
 cross join lateral (
-  select count(*) as ready from (
-    select from suimon.runs r where r.pool = n.pool and r.status = 'queued' and r.admitted
-      and (stopped.pipelines = '{}' or r.vertex is not null or r.started_at is not null or r.pipeline <> all (stopped.pipelines))
-    limit 10000) q) c
+  select count(*) filter (where q.free) as ready, count(*) >= 10000 as more from (
+    select stopped.pipelines = '{}' or r.vertex is not null or r.started_at is not null or r.pipeline <> all (stopped.pipelines) as free
+    from suimon.runs r where r.pool = n.pool and r.status = 'queued' and r.admitted limit 10000) q) c
 cross join lateral (
   select extract(epoch from clock_timestamp()
            - coalesce(min(f.created_at) filter (where f.started_at is null), min(f.created_at)))::float8 as oldest_s
   from (
-    select r.created_at, r.started_at from suimon.runs r where r.pool = n.pool and r.status = 'queued' and r.admitted
-      and (stopped.pipelines = '{}' or r.vertex is not null or r.started_at is not null or r.pipeline <> all (stopped.pipelines))
-    order by r.priority, r.rank, r.id limit 100) f) o
+    select r.created_at, r.started_at,
+           stopped.pipelines = '{}' or r.vertex is not null or r.started_at is not null or r.pipeline <> all (stopped.pipelines) as free
+    from suimon.runs r where r.pool = n.pool and r.status = 'queued' and r.admitted order by r.priority, r.rank, r.id limit 1000) f
+  where f.free) o
 order by n.pool limit 500;
 
 -- Who holds what runs (10,000 of them), and which began first. A worker that is dead, gone or silent takes with it what

@@ -236,7 +236,20 @@ def check(conn: Connection, pipeline: str | None = None) -> int:
     Asked before deliveries become runs, and by the sweep for all pipelines (None). One statement
     where nothing is due; returns how many pauses began or ended.
     """
-    due = conn.execute(SQL.due, {"pipeline": pipeline}).fetchall()
+    return _change_all(conn, conn.execute(SQL.due, {"pipeline": pipeline}).fetchall())
+
+
+def check_trigger(conn: Connection, trigger_id: int) -> int:
+    """``check`` for the pipeline of a trigger whose deliveries are about to become runs."""
+    return _change_all(conn, conn.execute(SQL.due_of_trigger, {"trigger": trigger_id}).fetchall())
+
+
+def check_schedules(conn: Connection) -> int:
+    """``check`` for the pipelines with a schedule that has come."""
+    return _change_all(conn, conn.execute(SQL.due_of_schedules).fetchall())
+
+
+def _change_all(conn: Connection, due: Sequence[tuple[Any, ...]]) -> int:
     return sum(retrying(lambda name=row[0]: _change(conn, name)) for row in due)  # type: ignore[misc]
 
 

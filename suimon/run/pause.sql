@@ -38,6 +38,16 @@ select true from suimon.pipelines where name = %(pipeline)s for no key update;
 -- name: due
 select d.pipeline, d.bad::text[] as bad, d.healed from suimon.pauses_due(%(pipeline)s) d order by d.pipeline;
 
+-- The same for one trigger's pipeline, and for those with a schedule that has come.
+-- name: due_of_trigger
+select d.pipeline from suimon.triggers t cross join lateral suimon.pauses_due(t.pipeline) d where t.id = %(trigger)s;
+
+-- name: due_of_schedules
+select d.pipeline from (
+  select distinct t.pipeline from suimon.triggers t
+  where t.next_at <= clock_timestamp() and t.retired_at is null limit 1000) t
+cross join lateral suimon.pauses_due(t.pipeline) d;
+
 -- name: pause_by_itself
 insert into suimon.pauses (what, automatic, by, why, runs)
 values ('triggers:' || %(pipeline)s, true, 'suimon', %(why)s, %(runs)s::uuid[])

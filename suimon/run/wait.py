@@ -336,15 +336,20 @@ def approvals(
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def send_later(conn: Connection, worker: int, tries: Sequence[tuple[str, int, float]]) -> Any:
-    """Send running → waiting for tasks that raised ``Later``: (id, claim_no, seconds)."""
+def send_later(
+    conn: Connection, worker: int, tries: Sequence[tuple[str, int, float, str]]
+) -> Any:
+    """Send running → waiting for tasks that raised ``Later``, or that wait for their turn at a
+    destination: (id, claim_no, seconds, reason).
+    """
     return conn.execute(
         SQL.park_tries,
         {
             "worker": worker,
-            "ids": finish.array([i for i, _, _ in tries]),
-            "claims": finish.array([c for _, c, _ in tries]),
-            "delays": [d for _, _, d in tries],
+            "ids": finish.array([i for i, _, _, _ in tries]),
+            "claims": finish.array([c for _, c, _, _ in tries]),
+            "delays": [d for _, _, d, _ in tries],
+            "reasons": [reason for _, _, _, reason in tries],
         },
         prepare=True,
     )

@@ -40,10 +40,11 @@ where r.id = %(run)s and r.status = 'running' and r.worker_id = %(worker)s and r
                   where a.run_id = r.id and a.vertex = any (%(approvals)s::text[]) and a.decision is not null)
 returning extract(epoch from r.wake_at - clock_timestamp())::float8 as in_s;
 
--- A task asked to be called again later: no failure, and no try is spent.
+-- A task asked to be called again later, or waits for its turn at a destination: no failure, and no try is spent.
 -- name: park_tries
 with d as materialized (
-  select * from unnest(%(ids)s::uuid[], %(claims)s::int[], %(delays)s::double precision[]) as d(id, claim_no, delay_s)
+  select * from unnest(%(ids)s::uuid[], %(claims)s::int[], %(delays)s::double precision[], %(reasons)s::text[])
+    as d(id, claim_no, delay_s, reason)
 ),
 held as materialized (
   select r.id from suimon.runs r
@@ -51,7 +52,7 @@ held as materialized (
   order by r.id for no key update
 )
 update suimon.runs r
-set status = 'waiting', reason = 'timer', worker_id = null, attempt = greatest(r.attempt - 1, 0),
+set status = 'waiting', reason = d.reason, worker_id = null, attempt = greatest(r.attempt - 1, 0),
     wake_at = clock_timestamp() + make_interval(secs => d.delay_s)
 from d
 where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'

@@ -20,6 +20,7 @@ SQL = statements(__package__, "wake.sql")
 CHANNEL = "suimon_wake"
 CANCEL_CHANNEL = "suimon_cancel"
 DOORS_CHANNEL = "suimon_doors"
+LIMITS_CHANNEL = "suimon_limits"
 
 
 def wake(conn: Connection, pools: Iterable[str]) -> None:

@@ -19,6 +19,9 @@ listen suimon_cancel;
 -- name: listen_doors
 listen suimon_doors;
 
+-- name: listen_limits
+listen suimon_limits;
+
 -- name: idle_on
 update suimon.workers set idle = true where id = %(worker)s and not dead returning id;
 

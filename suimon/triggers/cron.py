@@ -33,6 +33,7 @@ from suimon.core import instants, jsonsafe
 from suimon.core.instants import Passed, Schedule
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
+from suimon.run import pause as pauses
 from suimon.run import submit, wake
 from suimon.run.submit import Born, Request, Submitted
 from suimon.triggers.instant_log import InstantLog
@@ -54,7 +55,6 @@ _UNREADABLE_PAUSE: Final = timedelta(hours=1)
 #: How far back the clock must have been set; the statement `take` has the same.
 _RHYTHM_NOTICES: Final = timedelta(seconds=1)
 _CALENDAR_NOTICES: Final = timedelta(hours=1)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 #: (when the trigger is tried again, why) where something still waits.
@@ -102,6 +102,7 @@ def due(conn: Connection, *, now: datetime | None = None) -> float | None:
             _take_turn(turn)
             return turn
 
+    pauses.check_schedules(conn)
     for _ in range(ROUND):
         turn = retrying(act)
         if turn is None:
@@ -140,7 +141,7 @@ def _take_turn(turn: _Turn) -> None:
     if following is None:
         _move_on(turn, None, "no instant of it comes any more")
     else:
-        _move_on(turn, following + _jitter(turn, following), None)
+        _move_on(turn, _due_at(turn, following), None)
 
 
 def _set_back(turn: _Turn) -> Schedule:
@@ -154,7 +155,7 @@ def _set_back(turn: _Turn) -> Schedule:
         return schedule
     turn.era += 1
     schedule = instants.of(turn.spec, turn.created_at, begun=turn.era > 0)
-    last = schedule.before(turn.now + _MICROSECOND)
+    last = instants.latest(schedule, turn.now)
     turn.cursor = schedule.before(last) if last else turn.now  # so that `last` is due at once
     return schedule
 
@@ -166,7 +167,7 @@ def _passed(turn: _Turn, schedule: Schedule) -> Passed:
         return passed
     newest = list(passed.newest)
     for place, instant in enumerate(newest):
-        if instant + _jitter(turn, instant) > turn.now:
+        if _due_at(turn, instant) > turn.now:
             del newest[place:]
             break
     count = passed.count - (len(passed.newest) - len(newest))
@@ -191,7 +192,7 @@ def _deal(turn: _Turn, schedule: Schedule, passed: Passed) -> _Again:
 
 def _split(turn: _Turn, passed: Passed) -> tuple[Passed, Passed]:
     """Those that are late, and those on time: a minute's worth at most."""
-    late = tuple(takewhile(lambda one: one + _jitter(turn, one) < turn.now - GRACE, passed.newest))
+    late = tuple(takewhile(lambda one: _due_at(turn, one) < turn.now - GRACE, passed.newest))
     on_time = passed.newest[len(late) :]
     before = passed.count - len(on_time)
     return (
@@ -260,7 +261,7 @@ def _request(
     turn: _Turn, schedule: Schedule, instant: datetime, after: datetime | None, *, folded: int
 ) -> Request:
     """What the run is told; `previous_at` is the last instant that was dealt with before."""
-    previous = schedule.before(after + _MICROSECOND) if after else None
+    previous = instants.latest(schedule, after) if after else None
     value = {
         "scheduled_at": instant.isoformat(),
         "previous_at": previous.isoformat() if previous else None,
@@ -311,5 +312,5 @@ def _move_on(turn: _Turn, next_at: datetime | None, note: str | None) -> None:
     turn.conn.execute(SQL.move_on, params)
 
 
-def _jitter(turn: _Turn, instant: datetime) -> timedelta:
-    return instants.jitter(turn.name, instant, turn.spec.get("jitter"))
+def _due_at(turn: _Turn, instant: datetime) -> datetime:
+    return instants.due_at(turn.name, instant, turn.spec.get("jitter"))

@@ -20,6 +20,7 @@ from suimon.core import door
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import DataRefused, InputRefused, UnknownPipeline
+from suimon.run import pause as pauses
 from suimon.run import submit
 from suimon.run.submit import Born, Request
 from suimon.triggers.fire import BATCH, full
@@ -54,6 +55,7 @@ def deliver(conn: Connection, trigger_id: int) -> float | None:
     Returns in how many seconds it wants to be called again; None: nothing waits, or another process
     is at it. At most ``BATCHES`` transactions of ``BATCH``.
     """
+    pauses.check_trigger(conn, trigger_id)
     for _ in range(BATCHES):
 
         def act() -> tuple[float | None, str, list[Born]]:

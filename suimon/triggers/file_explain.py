@@ -80,8 +80,9 @@ def again(
             if rules.own_folders:
                 files.keep_moves(conn, one.trigger, [(one.seen, key)], host="")
             fire.arrive(conn, one.trigger, [files.arrival(one.seen, key)])
-            targets = [f"trigger:{one.trigger.id}", files.source(one.seen.path)]
-            audit.note(conn, "again_file", targets, actor=actor, why=why)
+            detail = {"file": files.source(one.seen.path)}
+            target = [f"trigger:{one.trigger.id}"]
+            audit.note(conn, "again_file", target, actor=actor, why=why, detail=detail)
             conn.execute(SQL.tell_watchers)
         one.key = key
     return ready

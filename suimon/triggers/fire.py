@@ -19,6 +19,7 @@ from suimon.core import door
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, SuimonError, UnknownPipeline
+from suimon.run import pause as pauses
 from suimon.run import submit
 from suimon.run.submit import Born, Request
 
@@ -112,6 +113,7 @@ def start_now(conn: Connection, to: Trigger, arrival: Arrival) -> Answer:
     """
     goal = submit.target(conn, to.pipeline)
     door.check_input(orjson.loads(goal.graph), orjson.loads(arrival.input))
+    pauses.check(conn, to.pipeline)
 
     def act() -> tuple[Answer, list[Born]]:
         with transaction(conn):

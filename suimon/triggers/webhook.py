@@ -24,13 +24,11 @@ from suimon.core.signatures import Headers, IdRefused, Scheme, SecretUnusable
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import (
-    Conflict,
     DatabaseUnavailable,
     DataRefused,
     InputRefused,
     PayloadTooLarge,
     QueueFull,
-    RequestRefused,
     SuimonError,
 )
 from suimon.graph_triggers import MAX_BODY
@@ -119,7 +117,7 @@ def receive(
     """Everything from the signature to the COMMIT; raises Refused, or what the database raises."""
     how = signatures.scheme(trigger.spec)
     _check_signature(conn, keyring, trigger, how, call, needs_secret=needs_secret)
-    value = _value(trigger, call)
+    value = decoded(trigger, call)
     word = signatures.challenge(how, value)
     if word is not None:
         return Reply(200, word)
@@ -127,7 +125,7 @@ def receive(
         named = signatures.delivery_id(how, call.headers, value)
     except IdRefused as error:
         raise Refused(400, "delivery_id", str(error)) from None
-    arrival = _arrival(trigger, how, call, value, named)
+    arrival = arrival_of(trigger, how, call, value, named)
     try:
         answer = fire.start_now(conn, trigger, arrival)
     except QueueFull as error:
@@ -182,7 +180,7 @@ def _check_signature(
         raise Refused(401, "signature", fault, told=UNSIGNED)
 
 
-def _value(trigger: Trigger, call: Call) -> Any:
+def decoded(trigger: Trigger, call: Call) -> Any:
     try:
         return bodies.decode(
             call.body,
@@ -195,7 +193,7 @@ def _value(trigger: Trigger, call: Call) -> Any:
         raise Refused(error.status, error.code, error.why) from None
 
 
-def _arrival(trigger: Trigger, how: Scheme, call: Call, value: Any, named: str | None) -> Arrival:
+def arrival_of(trigger: Trigger, how: Scheme, call: Call, value: Any, named: str | None) -> Arrival:
     """A sender that names nothing gets a new name each time."""
     delivery = named or submit.uuid7()
     given = {
@@ -292,60 +290,6 @@ def _kept(body: bytes) -> dict[str, Any]:
 
 def _iso(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-# ------------------------------------------------------------------------------------- again
-
-
-def again(conn: Connection, delivery_id: str) -> Answer:
-    """Process a delivery of a webhook once more, by an operator's word.
-
-    One that had its run gets a new one with the same input. One that was refused is decoded and
-    started as if it had just come, without asking for its signature; its own key holds, so a sender
-    that has repeated it meanwhile makes no second run. Raises Conflict where that cannot be.
-    """
-    row = conn.execute(SQL.stored, {"id": delivery_id}).fetchone()
-    if row is None:
-        msg = f"there is no delivery {delivery_id}"
-        raise RequestRefused(msg, hint="List them: suimon deliveries list")
-    trigger_id, state, source, _, detail, given = row
-    trigger = None if trigger_id is None else fire.trigger(conn, trigger_id)
-    if trigger is None or trigger.kind != "WEBHOOK":
-        msg = f"delivery {delivery_id} did not come through a webhook that is still known"
-        raise Conflict(msg)
-    if state == "delivered" and given is not None:
-        arrival = Arrival(given.encode(), source, f"again:{submit.uuid7()}", {"again": delivery_id})
-    elif state == "refused":
-        arrival = _again(trigger, delivery_id, detail or {})
-    else:
-        msg = f"delivery {delivery_id} is {state}"
-        hints = {"waiting": "It becomes a run by itself.", "delivered": "Its run was pruned."}
-        raise Conflict(msg, hint=hints.get(state, "Requeue it: suimon dead-letters requeue"))
-    return fire.start_now(conn, trigger, arrival)
-
-
-def _again(trigger: Trigger, delivery_id: str, detail: dict[str, Any]) -> Arrival:
-    """The call as its row has it."""
-    kept = detail.get("body")
-    if kept is None or not kept["complete"]:
-        why = "was not read or not kept whole"
-        msg = f"the body of delivery {delivery_id} {why}"
-        raise Conflict(msg, hint="Have it sent again.")
-    body = base64.b64decode(kept["base64"]) if "base64" in kept else kept["text"].encode()
-    pairs = detail["headers"].items()
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
-    at = datetime.fromisoformat(detail["received_at"])
-    call = Call(headers, body, detail["remote"], at)
-    how = signatures.scheme(trigger.spec)
-    try:
-        value = _value(trigger, call)
-        named = signatures.delivery_id(how, headers, value)
-        arrival = _arrival(trigger, how, call, value, named)
-    except (Refused, IdRefused) as error:
-        msg = f"it would be refused again: {error}"
-        raise Conflict(msg) from None
-    told = {**(arrival.detail or {}), "again": delivery_id}
-    return Arrival(arrival.input, arrival.source, arrival.key or f"again:{delivery_id}", told)
 
 
 def call_of(headers: Sequence[tuple[bytes, bytes]], body: bytes, remote: str) -> Call:

@@ -19,7 +19,8 @@ from unnest(%(ids)s::uuid[], %(triggers)s::bigint[], %(states)s::text[], %(runs)
 -- In one order for everybody: no deadlocks.
 -- name: count
 insert into suimon.refusals as r (trigger_id, code, count)
-select n.trigger_id, n.code, n.count from unnest(%(triggers)s::bigint[], %(codes)s::text[], %(counts)s::bigint[]) as n(trigger_id, code, count)
+select n.trigger_id, n.code, n.count
+from unnest(%(triggers)s::bigint[], %(codes)s::text[], %(counts)s::bigint[]) as n(trigger_id, code, count)
 order by n.trigger_id, n.code
 on conflict (trigger_id, code) do update set count = r.count + excluded.count;
 
@@ -39,10 +40,11 @@ update suimon.deliveries d set detail = d.detail - 'body' where d.id in (
     select k.id from suimon.deliveries k where k.state = 'refused' order by k.id desc offset %(keep)s::int - 1 limit 1)
   order by o.id desc limit %(n)s);
 
--- name: stored
-select d.trigger_id, d.state, d.source, d.key, d.detail,
-       coalesce(r.input::text, p.body) as input
-from suimon.deliveries d
-left join suimon.runs r on r.id = d.run_id
-left join suimon.payloads p on p.run_id = d.run_id and p.name = 'input'
-where d.id = %(id)s;
+-- A refused call; a row that stands for many has no body.
+-- name: refused
+select d.trigger_id, d.detail from suimon.deliveries d
+where d.id = %(id)s and d.state = 'refused' and d.trigger_id is not null and d.detail ? 'headers';
+
+-- name: by_key
+select d.id::text from suimon.deliveries d
+where d.trigger_id = %(trigger)s and d.key = %(key)s and d.state in ('waiting', 'delivered', 'dead', 'discarded');

@@ -56,7 +56,7 @@ class Batch:
     lanes: set[str] = field(default_factory=set)
     fanouts: set[int] = field(default_factory=set)
     progress: list[tuple[str, int, int, int]] = field(default_factory=list)
-    later: list[tuple[str, int, float]] = field(default_factory=list)
+    later: list[tuple[str, int, float, str]] = field(default_factory=list)
     wake_from_idle: bool = False
     heads: dict[int, int] = field(default_factory=dict)
     want: Want | None = None

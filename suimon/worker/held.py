@@ -47,6 +47,7 @@ class Program:
     timeout_s: float | None = None
     deadline_s: float | None = None
     secrets: tuple[str, ...] = ()
+    destination: str | None = None  # whose turn a run of it takes before it begins
     is_async: bool = False
     spawns: bool = False
     mean_s: float | None = None
@@ -98,6 +99,9 @@ class Held:
     gone: bool = False  # not ours any more; whatever its slot still says is dropped
     raw: RawLog | None = None
     secrets: dict[str, str] | None = field(default=None, repr=False)
+    turn: tuple[int, float, float, Any] | None = None  # at its destination (`turns`)
+    asks_turns: bool = False  # it may have turns, or wait for one
+    limited: str | None = None  # the reason its slot was told to park it with
     told: tuple[int, list[Event]] | None = None  # the token of a try, and the events it told
 
     @property
@@ -207,9 +211,10 @@ class Slot:
             self.given.append(held)
             self.ahead_s += program.expected_s
             run = held.run
-            entries.append(
-                (held.token, held.given, (run.id, held.attempt, run.item_key, run.pipeline))
-            )
+            meta: tuple[Any, ...] = (run.id, held.attempt, run.item_key, run.pipeline)
+            if held.turn is not None:
+                meta = (*meta, held.turn)
+            entries.append((held.token, held.given, meta))
         self.handle.send(lines + wire.runs(program.number, entries))
 
     def _bind(self, batch: list[Held]) -> bytes:

@@ -113,6 +113,7 @@ class Joining:
         for held in list(self._worker.held.values()):
             self._worker.drop(held)
         self._worker.waiting.clear()
+        self._worker.turns.start_over()
         self._worker.outbox = Outbox()
         self._worker.slots.kill_all(why)
 
@@ -142,6 +143,9 @@ class Joining:
     def _heard(self, channel: str, payload: str) -> None:
         if channel == wake.DOORS_CHANNEL:
             self._worker.upkeep.heard(payload)
+            return
+        if channel == wake.LIMITS_CHANNEL:
+            self._worker.post(lambda: self._worker.turns.heard(payload))
             return
         if channel == "suimon_cancel":
             if payload == str(self._worker.id):

@@ -23,6 +23,7 @@ from suimon.db import connect, migrate
 from suimon.db.connect import Connection
 from suimon.errors import DatabaseUnavailable
 from suimon.run import rescue, wake
+from suimon.store.secret_key import KeyRing
 from suimon.worker.listener import Listener
 from suimon.worker.upkeep import Upkeep
 from suimon.worker.watch import Watch
@@ -41,12 +42,13 @@ class Keeper(threading.Thread):
         look_s: float,
         sweep_s: float,
         wrong_schema: Callable[[], None],
+        keyring: KeyRing | None = None,
     ) -> None:
         super().__init__(name="suimon-watch", daemon=True)
         self._url, self._look_s, self._wrong_schema = url, look_s, wrong_schema
         self._watch = Watch(look_s)
         self._ending = threading.Event()
-        self._upkeep = Upkeep(url, None, sweep_s)
+        self._upkeep = Upkeep(url, None, sweep_s, keyring=keyring)
         self._listener = Listener(
             listen_url or url, woken=self._woken, look=self._upkeep.doors_soon
         )  # fmt: skip

@@ -62,6 +62,7 @@ class Listener(threading.Thread):
                 conn.execute(wake.SQL.listen)
                 conn.execute(wake.SQL.listen_cancel)
                 conn.execute(wake.SQL.listen_doors)
+                conn.execute(wake.SQL.listen_limits)
                 said = False
                 self.listening.set()
                 self._look()

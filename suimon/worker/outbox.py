@@ -32,7 +32,7 @@ class Outbox:
     ended: list[Ended] = field(default_factory=list)
     again: list[Again] = field(default_factory=list)
     progress: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    later: list[tuple[str, int, float]] = field(default_factory=list)
+    later: list[tuple[str, int, float, str]] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     logs: list[LogText] = field(default_factory=list)
     interrupted: list[tuple[str, int | None]] = field(default_factory=list)
@@ -98,10 +98,10 @@ class Outbox:
         self._touch(None, None)
         self.again.append(again)
 
-    def park_later(self, held: Held, delay_s: float) -> None:
-        """A task asked to be called again later: no failure, no try spent."""
+    def park_later(self, held: Held, delay_s: float, reason: str = "timer") -> None:
+        """A task asked to be called again later, or waits for its turn: no try is spent."""
         self._touch(None, None)
-        self.later.append((*held.fence, delay_s))
+        self.later.append((*held.fence, delay_s, reason))
 
     def step(self, step: Step) -> None:
         """A vertex has ended."""

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from suimon.core import door
+from suimon.core import door, shape
 from suimon.core import plan as planning
-from suimon.core import shape
 from suimon.worker.held import Program, policy
 
 MAX_PROGRAMS: Final = 2000
@@ -174,6 +173,8 @@ class Programs:
             "specials": specials,
             "timeout": settings.get("timeout_s"),
         }
+        if "destination" in config:
+            definition["destination"] = settings["destination"] = config["destination"]
         if "secrets" in config:
             definition["secrets"] = config["secrets"]
             settings["secrets"] = tuple(config["secrets"])

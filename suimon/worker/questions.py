@@ -8,6 +8,7 @@ merge) and nothing else.
     checkpoint_get  what a part of this task left in an earlier try
     checkpoint_put  remember a part; answered only after it is stored
     artifact_part   one part of a file, at most 1 MiB
+    turn            the right to call a destination (and turn_over, turn_held: `turns`)
     folders         where a path of an input may lead
 """
 
@@ -37,6 +38,7 @@ log = logging.getLogger("suimon.worker")
 PART_BYTES: Final = 1024 * 1024
 PARTS: Final = 256
 NAME_CHARS: Final = 200
+TURNS: Final = ("turn", "turn_over", "turn_held")
 
 
 class NotYoursError(Exception):
@@ -52,7 +54,12 @@ class Questions:
     def ask(self, token: int, body: dict[str, Any]) -> None:
         """Look it up on the desk's connection, and answer the slot."""
         held = self._worker.tokens.get(token)
-        if held is None or held.gone:
+        if held is None:
+            return
+        if body.get("op") in TURNS:
+            self._turn(held, body)
+            return
+        if held.gone:
             return
         number = body["q"]
         try:
@@ -68,6 +75,12 @@ class Questions:
         self._worker.desk.ask(
             work, lambda found: self._worker.send_to_slot(held, wire.answer(number, found)), refuse
         )
+
+    def _turn(self, held: Held, body: dict[str, Any]) -> None:
+        """At a destination: what is told is heard of a lost run too, for it frees a place."""
+        held.asks_turns = True
+        if not held.gone or body["op"] != "turn":
+            self._worker.turns.asked(held, body)
 
     def _work(self, held: Held, body: dict[str, Any]) -> Callable[[Connection], Any]:
         match body.get("op"):

@@ -90,6 +90,8 @@ class Results:
         program = held.program
         assert program is not None
         slot.take(held, clock.monotonic())
+        if held.asks_turns:
+            self._worker.turns.over(held)
         program.learn(took_us / 1e6)
         self._worker.slots.learn(program.mean_s or 0.0)
         self._close_raw(held)
@@ -120,6 +122,8 @@ class Results:
         program = held.program
         assert program is not None
         slot.take(held, clock.monotonic())
+        if held.asks_turns:
+            self._worker.turns.over(held, badly=True)
         if took_us:
             program.learn(took_us / 1e6)
         self._close_raw(held)
@@ -136,7 +140,10 @@ class Results:
             self._cancelled(held)
             return
         if kind == "later":
-            self._worker.outbox.park_later(held, self._before_deadline(held, error["delay_s"]))
+            delay_s = self.before_deadline(held, error["delay_s"])
+            reason, held.limited = held.limited, None
+            waits = error.get("turn") and reason
+            self._worker.outbox.park_later(held, delay_s, reason if waits and reason else "timer")
             return
         how = "timed_out" if kind in ("timeout", "deadline") else "failed"
         if program.spawns:
@@ -144,7 +151,7 @@ class Results:
             return
         failures = max(1, held.attempt - held.interruptions)
         if kind not in FINAL_KINDS and failures <= program.retries:
-            delay_s = self._before_deadline(
+            delay_s = self.before_deadline(
                 held, backoff.delay(program.backoff, failures, self._rng)
             )
             text = orjson.dumps(error).decode()
@@ -163,7 +170,7 @@ class Results:
             Ended(run.id, run.claim_no, how, "", text, took_us, run.fanout_id, run.lane)
         )
 
-    def _before_deadline(self, held: Held, delay_s: float) -> float:
+    def before_deadline(self, held: Held, delay_s: float) -> float:
         """A wait ends at the deadline at the latest; the run then ends timed_out."""
         if held.deadline_at is None:
             return delay_s
@@ -191,6 +198,8 @@ class Results:
         if held is None:
             return
         slot.take(held, clock.monotonic())
+        if held.asks_turns:
+            self._worker.turns.over(held)
         self._close_raw(held)
         if held.gone:
             return

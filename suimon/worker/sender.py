@@ -176,7 +176,7 @@ class Sender:
             self._left(ended.id, ended.claim_no)
         for again in batch.again:
             self._parked(again.id, again.claim_no, again.delay_s, ok=again.id in outcome.again)
-        for run_id, claim_no, delay_s in batch.later:
+        for run_id, claim_no, delay_s, _ in batch.later:
             self._parked(run_id, claim_no, delay_s, ok=run_id in outcome.later)
         for left in (*batch.interrupted, *batch.released, *(h[:2] for h in batch.held_back)):
             self._left(left[0], left[1] or 0)

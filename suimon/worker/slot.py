@@ -32,7 +32,7 @@ from typing import Any
 from suimon import errors
 from suimon.core import clock
 from suimon.core.redact import Redactor
-from suimon.worker import processes, slot_code, slot_spawn, wire
+from suimon.worker import processes, slot_code, slot_spawn, slot_turns, wire
 from suimon.worker.slot_async import AsyncLane
 from suimon.worker.slot_io import Commands, Output, leave
 from suimon.worker.slot_logs import Capture, RunLog
@@ -69,6 +69,7 @@ class Slot(Desk):
         self.programs: dict[int, Program] = {}
         self.secrets = {}
         self.hidden = Redactor()
+        self.holds = {}
         self.runs: dict[int, Run] = {}
         self.waiting: deque[Run] = deque()
         self.live: Run | None = None
@@ -182,6 +183,9 @@ class Slot(Desk):
             if run.cancelled:
                 msg = "the run was cancelled before it began"
                 raise errors.Cancelled(msg)
+            if run.turn is not None:
+                slot_turns.wait(run, slot_turns.begin(run))
+                started = clock.monotonic()
             if run.program.kind == "spawn":
                 self.live = run
                 # A spawn's program serves one run, and may hold much.
@@ -259,6 +263,13 @@ class Slot(Desk):
         self.hidden.add(values)
         self.secrets |= values
 
+    def hold(self, body: dict[str, Any]) -> None:
+        """A destination is held, or is not any more."""
+        if body["until"] is None:
+            self.holds.pop(body["name"], None)
+        else:
+            self.holds[body["name"]] = body["until"]
+
     def forget(self, numbers: list[int]) -> None:
         for number in numbers:
             self.programs.pop(number, None)
@@ -304,6 +315,7 @@ class Slot(Desk):
         "I": lambda slot, body: slot.start.put(body),
         "P": take_program,
         "K": take_secrets,
+        "N": hold,
         "R": take_runs,
         "D": forget,
         "A": acknowledged,

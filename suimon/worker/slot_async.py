@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from suimon.core import clock
-from suimon.worker import wire
+from suimon.worker import slot_turns, wire
 from suimon.worker.slot_run import CURRENT, Run, encode, failure, microseconds
 
 
@@ -74,6 +74,9 @@ class AsyncLane:
                 raise asyncio.CancelledError
             args, kwargs = run.arguments()
             binding = False
+            if run.turn is not None:
+                await slot_turns.wait_async(run, slot_turns.begin(run))
+                started = clock.monotonic()
             assert run.program.function is not None
             async with asyncio.timeout(run.program.timeout) as limit:
                 value = await run.program.function(*args, **kwargs)

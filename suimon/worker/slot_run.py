@@ -51,6 +51,10 @@ class Desk:
     #: What this process holds, by name, and what takes it out of all that leaves it.
     secrets: dict[str, str]
     hidden: Redactor
+    #: Destinations that nobody may call, and until when (monotonic).
+    holds: dict[str, float]
+    #: What `ctx.http` keeps: connections (`slot_http.Clients`), made when first asked for.
+    clients: Any = None
 
     def write(self, line: bytes) -> None:
         raise NotImplementedError
@@ -76,6 +80,7 @@ class Program:
         self.source: dict[str, Any] = definition.get("source") or {}
         self.secrets: frozenset[str] = frozenset(definition.get("secrets") or ())
         self.ignorable: frozenset[str] = frozenset(definition.get("ignorable") or ())
+        self.destination: str | None = definition.get("destination")
         self.ready = False
         self.is_async = False
         self.wants_context = False
@@ -96,16 +101,20 @@ class Program:
 class Run:
     """One try. Also the `Host` of its context and the `Pages` of its merge results."""
 
-    __slots__ = ("acks", "attempt", "begun", "cancelled", "desk", "given", "item_key", "journal",
-                 "pending_progress", "pids", "pipeline", "program", "progress_at", "run_id", "task",
-                 "tasks", "token", "told")  # fmt: skip
+    __slots__ = ("acks", "attempt", "begun", "calls", "cancelled", "desk", "given", "holding",
+                 "item_key", "journal", "pending_progress", "pids", "pipeline", "program",
+                 "progress_at", "run_id", "task", "tasks", "token", "told", "turn")  # fmt: skip
 
     def __init__(self, desk: Desk, program: Program, token: int, given: Any, meta: list[Any]):
         self.desk = desk
         self.program = program
         self.token = token
         self.given = given
-        self.run_id, self.attempt, self.item_key, self.pipeline = meta
+        self.run_id, self.attempt, self.item_key, self.pipeline = meta[:4]
+        #: At the destination of its task: (turn, not before, not after, facts), from the worker.
+        self.turn: list[Any] | None = meta[4] if len(meta) > 4 else None
+        self.holding: dict[str, Any] | None = None  # places it keeps (`slot_turns`)
+        self.calls = 0  # calls of `ctx.http` that may change something
         self.cancelled = False
         self.begun = False
         self.journal: RunLog | None = None
@@ -213,6 +222,22 @@ class Run:
         if name not in granted:
             raise not_granted(name, granted)
         return self.desk.secrets[name]
+
+    def tell(self, body: dict[str, Any]) -> None:
+        """What the worker need not answer."""
+        self.desk.write(wire.question(self.token, {"q": 0, **body}))
+
+    def http(self, name: str, key: str) -> Any:
+        from suimon.worker import slot_http  # its libraries take a tenth of a second
+
+        if self.desk.clients is None:
+            self.desk.clients = slot_http.Clients()
+        return self.desk.clients.client(self, name, key)
+
+    def limit(self, name: str) -> Any:
+        from suimon.worker import slot_turns
+
+        return slot_turns.LimitBlock(self, name)
 
     def ask(self, body: dict[str, Any]) -> Any:
         """Ask the worker and wait for its answer; a cancel ends the wait."""
@@ -336,6 +361,7 @@ def describe(run: Run, error: BaseException, *, binding: bool = False) -> dict[s
         }
     if isinstance(error, Later):
         body["delay_s"] = error.delay_seconds
+        body["turn"] = error.waits_for_turn
     trace = _traceback(error, hide) if kind in ("error", "fatal") else ""
     if trace:
         body["traceback"] = trace

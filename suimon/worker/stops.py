@@ -48,8 +48,9 @@ class Stops:
             held.cancel = True
             if held.slot is not None:
                 self.stop_in_slot(held)
-            elif held in self._worker.waiting:
-                self._worker.waiting.remove(held)
+            elif held in self._worker.waiting or self._worker.turns.withdraw(held):
+                if held in self._worker.waiting:
+                    self._worker.waiting.remove(held)
                 self._worker.results.failed_try(held, 0, {"kind": "cancelled"})
 
     def stop_in_slot(self, held: Held) -> None:

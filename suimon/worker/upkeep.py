@@ -19,7 +19,9 @@ from suimon.db import connect
 from suimon.db.connect import Connection
 from suimon.duties import doors, sweep
 from suimon.errors import DatabaseUnavailable, SuimonError
+from suimon.outbox import relay
 from suimon.run import cancel, finish, rescue, wake
+from suimon.store.secret_key import KeyRing
 from suimon.triggers.watcher import FileWatcher
 
 log = logging.getLogger("suimon.worker")
@@ -29,7 +31,13 @@ class Upkeep(threading.Thread):
     """Thread-safe requests in, idempotent acts out."""
 
     def __init__(
-        self, url: str, worker: int | None, sweep_s: float, *, duties: bool = True
+        self,
+        url: str,
+        worker: int | None,
+        sweep_s: float,
+        *,
+        duties: bool = True,
+        keyring: KeyRing | None = None,
     ) -> None:
         super().__init__(name="suimon-upkeep", daemon=True)
         self._url, self._worker, self._sweep_s, self._duties = url, worker, sweep_s, duties
@@ -41,6 +49,7 @@ class Upkeep(threading.Thread):
         self._keeper = doors.Keeper()
         self._files = FileWatcher(url)
         self._next_doors = float("inf")
+        self._relay = relay.of(url, keyring or KeyRing()) if duties else None
 
     # ------------------------------------------------------------------ requests
 
@@ -83,7 +92,9 @@ class Upkeep(threading.Thread):
         """A notification for whoever keeps the doors."""
         if not self._duties:
             return
-        if payload.startswith(("lane ", "pool ")):
+        if payload == "notices":
+            self._send_notices()
+        elif payload.startswith(("lane ", "pool ")):
             self._ask(payload, lambda conn: doors.heard(conn, payload))
         else:
             if payload == "triggers":
@@ -92,6 +103,8 @@ class Upkeep(threading.Thread):
 
     def close(self) -> None:
         self._ending.set()
+        if self._relay is not None:
+            self._relay.close()
         with self._changed:
             self._changed.notify()
 
@@ -104,6 +117,9 @@ class Upkeep(threading.Thread):
 
     def run(self) -> None:
         conn: Connection | None = None
+        if self._relay is not None:
+            self._relay.start()
+            self._relay.poke()  # there may be notices whose relay died
         while not self._ending.is_set():
             acts, sweep_due = self._wait()
             if not acts and not sweep_due:
@@ -155,6 +171,8 @@ class Upkeep(threading.Thread):
     def _sweep(self, conn: Connection) -> None:
         """The wall clock may have jumped: what the doors wait for is asked for anew."""
         worked = sweep.run(conn, self._worker)
+        if worked:
+            self._send_notices()
         self._files.reload(conn)
         if worked or self._next_doors != float("inf"):
             self._look_at_doors(conn)
@@ -162,6 +180,10 @@ class Upkeep(threading.Thread):
     def _look_at_doors(self, conn: Connection) -> None:
         next_s = self._keeper.look(conn)
         self._next_doors = float("inf") if next_s is None else clock.boottime() + next_s
+
+    def _send_notices(self) -> None:
+        if self._relay is not None:
+            self._relay.poke()
 
     def _rescue(self, conn: Connection) -> None:
         count, follows = rescue.rescue(conn)

@@ -12,6 +12,7 @@ raw JSON texts of a chunk, whatever user data holds.
       A {"tok","seq","state"}           a chunk is stored: "go" on, or "stop" reading
       Q {"q","ok"|"err"}                the answer to a question
       X token                           cancel this run
+      N {"name","until"}                nobody calls this destination before (null: any more)
       D [n,...]                         forget these programs; they will not be named again
       U                                 give back what has not begun
       Z                                 finish what has begun, then exit 0
@@ -122,6 +123,11 @@ def runs(number: int, entries: Iterable[tuple[int, Any, Sequence[Any]]]) -> byte
 def secrets(values: Mapping[str, str]) -> bytes:
     """`K`: values by the names that tasks are granted. They are on no command line, in no file."""
     return _line(b"K", dict(values))
+
+
+def hold(name: str, until: float | None) -> bytes:
+    """`N`: a destination is held until then, on the clock that processes of a machine share."""
+    return _line(b"N", {"name": name, "until": until})
 
 
 def forget(numbers: Sequence[int]) -> bytes:
@@ -247,7 +253,7 @@ def command(line: bytes) -> tuple[str, Any]:
         return letter, None
     if letter == "X":
         return letter, int(line[2:])
-    if letter in ("I", "P", "K", "R", "D", "A", "Q"):
+    if letter in ("I", "P", "K", "R", "N", "D", "A", "Q"):
         return letter, orjson.loads(memoryview(line)[2:])
     msg = f"unknown command {line[:40]!r}"
     raise WireError(msg)

@@ -28,6 +28,7 @@ from suimon.core import clock
 from suimon.run import rescue
 from suimon.run.claim import Claimed
 from suimon.run.spawn import Holder
+from suimon.store.secret_key import KeyRing
 from suimon.worker import intake, results, sender, slotwork
 from suimon.worker.beat import Heart
 from suimon.worker.drive import Driver
@@ -44,6 +45,7 @@ from suimon.worker.sender import Sender
 from suimon.worker.slots import GuardianLostError
 from suimon.worker.spawning import Spawner
 from suimon.worker.stops import Stops
+from suimon.worker.turns import Turns
 from suimon.worker.upkeep import Upkeep
 from suimon.worker.waiting import Waiter, deadline_passed
 
@@ -110,12 +112,14 @@ class Worker:
         self.spawner = Spawner(self)
         self.waiter = Waiter(self)
         self.grants = Grants(self)
+        self.turns = Turns(self)
         self.joining = Joining(self)
         self.intake = intake.Intake(self)
         self.sender = Sender(self)
         self.stops = Stops(self)
         self.heart: Heart | None = None
-        self.upkeep = Upkeep(options.url, 0, options.sweep_s, duties=options.duties)
+        ring = KeyRing.of(options.environment)
+        self.upkeep = Upkeep(options.url, 0, options.sweep_s, duties=options.duties, keyring=ring)
 
     # ------------------------------------------------------------------ life
 
@@ -144,6 +148,10 @@ class Worker:
         self._inbox.append(act)
         self._ring()
 
+    def ring(self) -> None:
+        """Wake the main loop; for threads that work for its parts."""
+        self._ring()
+
     def _ring(self) -> None:
         if not self._rung:
             self._rung = True
@@ -158,6 +166,7 @@ class Worker:
         self.slots.guardian.stamp()
         self.ledger.replies()
         self.desk.replies()
+        self.turns.replies()
         while self._inbox:
             self._inbox.popleft()()
         now = clock.monotonic()
@@ -166,6 +175,7 @@ class Worker:
         self.slots.watch(now)
         self._release_unplaced(now)
         self.stops.drain_step(now)
+        self.turns.step(now)
         if self.sender.idle.due(now):
             log.debug("looking, since another worker was named")
         if not self.leaving and (self.heart is None or self.heart.may_claim):
@@ -207,6 +217,7 @@ class Worker:
         if self._inbox:
             return 0.0
         soonest = min(TURN_SECONDS, self.slots.next_look(now), self.options.heartbeat_s / 2)
+        soonest = min(soonest, max(0.0, self.turns.next_at - now))
         if self.outbox.urgent and not self.sender.in_flight:
             soonest = min(soonest, max(0.0, self.outbox.since + sender.LINGER_SECONDS - now))
         if self.sender.idle.state is State.PROBING and not self.sender.in_flight:
@@ -228,13 +239,15 @@ class Worker:
         if self.id:
             worker = self.id
             self.ledger.ask(lambda conn: rescue.leave(conn, worker), lambda _: None, lambda _: None)
+        self.turns.close()
         self.ledger.close()
         self.desk.close()
         for thread in (self.heart, self.joining.listener, self.upkeep):
             if thread is not None:
                 thread.close()
         self.slots.close()
-        for one in (self.ledger, self.desk, self.heart, self.joining.listener, self.upkeep):
+        threads = (self.ledger, self.desk, self.turns.ledger, self.heart, self.joining.listener)
+        for one in (*threads, self.upkeep):
             if one is not None and one.is_alive():
                 one.join(timeout=5.0)
         self._selector.close()
@@ -258,7 +271,11 @@ class Worker:
         self.tokens[held.token] = held
         if held.run.alone >= rescue.ALONE_IN_WORKER:
             self.solitary.add(held.token)
-        self.waiting.append(held)
+        assert held.program is not None
+        if held.program.destination is not None:
+            self.turns.enter(held)
+        else:
+            self.waiting.append(held)
 
     def send_to_slot(self, held: Held, line: bytes) -> None:
         slot = self.slots.table.get(held.slot) if held.slot is not None else None
@@ -278,6 +295,8 @@ class Worker:
         self.solitary.discard(held.token)
         if held.slot is None:
             self.tokens.pop(held.token, None)
+            if held.asks_turns:
+                self.turns.over(held)
 
     def lost(self, held: Held) -> None:
         """The fence refused a write: somebody else has this run, or it was asked to stop."""
@@ -303,6 +322,9 @@ class Worker:
     ) -> None:
         """Sort the runs of a dead slot: timed out, cancelled, too large, interrupted, not begun."""
         marked = any(h.failing for h in begun)
+        for held in (*begun, *rest):
+            if held.asks_turns:
+                self.turns.over(held, badly=True)
         for held in begun:
             held.slot = None
             self.tokens.pop(held.token, None)
@@ -343,6 +365,8 @@ class Worker:
             self.outbox.release(held.fence)
         elif held.cancel:
             self.results.failed_try(held, 0, {"kind": "cancelled"})
+        elif held.program is not None and held.program.destination is not None:
+            self.turns.enter(held)
         else:
             self.waiting.appendleft(held)
 
@@ -354,6 +378,8 @@ class Worker:
             held = self.tokens.get(token)
             if held is not None and held.slot == slot.no:
                 slot.take(held, now)
+                if held.asks_turns:
+                    self.turns.over(held)
                 held.waited_since = now
                 if not held.gone:
                     self._back(held)

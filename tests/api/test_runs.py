@@ -219,10 +219,10 @@ def test_log_text_is_followed_to_the_end_of_the_run(server: ServeProcess, lab: L
     worker = lab.worker()
     row = lab.claim_run(worker, run)
     note = (
-        "insert into suimon.logs (run_id, claim_no, seq, stream, body)"
-        " values (%s, %s, %s, 'log', %s)"
+        "insert into suimon.logs (run_id, claim_no, stream, body)"
+        " values (%s, %s, 'log', %s) returning seq"
     )
-    lab.sql(note, run, row.claim_no, 0, "first\n")
+    first = lab.one(note, run, row.claim_no, "first\n")
     lines = []
     url, asked = f"{RUNS}/{run}/logs", {"follow": "true", "seconds": "30"}
     with server.client.stream("GET", url, params=asked) as stream:
@@ -230,11 +230,11 @@ def test_log_text_is_followed_to_the_end_of_the_run(server: ServeProcess, lab: L
         for line in stream.iter_lines():
             lines.append(json.loads(line))
             if len(lines) == 1:
-                lab.sql(note, run, row.claim_no, 1, "second\n")
+                last = lab.one(note, run, row.claim_no, "second\n")
                 lab.end(worker, row)
     assert [one.get("text") for one in lines] == ["first\n", "second\n", None]
-    assert lines[-1] == {"end": True, "over": True, "next_after": f"{row.claim_no}:1"}
-    rest = server.get(url, params={"after": f"{row.claim_no}:0"}).json()
+    assert lines[-1] == {"end": True, "over": True, "next_after": f"{row.claim_no}:{last}"}
+    rest = server.get(url, params={"after": f"{row.claim_no}:{first}"}).json()
     assert [one["text"] for one in rest["items"]] == ["second\n"]
     assert rest["over"] is True
     events = server.get(url, params=asked, headers={"accept": "text/event-stream"})

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.engine import Engine
 from support.hooks import Answer, post
-from support.servers import ServeProcess
+from support.servers import EngineServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -28,7 +28,7 @@ def test_c18_the_same_webhook_delivery_twice_at_the_same_moment(engine: Engine) 
     """
     engine.module("m", CODE)
     engine.deploy()
-    servers = [ServeProcess(engine), ServeProcess(engine)]
+    servers = [EngineServer(engine), EngineServer(engine)]
     body = b'{"n": 7}'
 
     def send(turn: int, name: str = "d-1") -> Answer:

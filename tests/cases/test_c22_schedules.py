@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 import time
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ def test_c23_hour_that_comes_twice(lab: Lab) -> None:
     clock = Clock(lab, "2021-11-07T00:50", WINNIPEG)
     clock.deploy("frequent", calendar("*/15 * * * *"))
     clock.deploy("daily", calendar("30 1 * * *"))
-    clock.run_to("2021-11-07T04:00", each=clock.finish_all)
+    clock.run_to("2021-11-07T04:00", most=timedelta(minutes=4), each=clock.finish_all)
     planned = clock.planned("frequent")
     first, second = [[f"2021-11-07T01:{m}:00{z}" for m in ("00", "15", "30", "45")]
                      for z in ("-05:00", "-06:00")]  # fmt: skip
@@ -128,7 +129,7 @@ def test_c25_system_clock_set_back(lab: Lab) -> None:
     pass_by(200)
     clock.move(seconds=90)
     pass_by(60)
-    pauses = [b - a for a, b in zip(started, started[1:], strict=False)]
+    pauses = [b - a for a, b in pairwise(started)]
     assert max(pauses) <= 20.0
     assert len(started) > 40
     assert clock.planned("hourly") == ["2026-03-02T10:00:00+00:00"]

@@ -336,6 +336,52 @@ def test_each_step_has_its_own_grants(engine: Engine) -> None:
     assert run.output == [len(VALUE) + len("the other value"), "SUI-8004"]
 
 
+def test_children_of_a_fan_out_have_theirs(engine: Engine) -> None:
+    engine.module(
+        "m",
+        """
+        @task(secrets=["crm"])
+        def each(n, ctx):
+            return len(ctx.secret("crm")) + n
+
+        p = Pipeline("many", concurrency=None)
+        p.spawn("kids", each, list(range(300)))
+        """,
+    )
+    engine.deploy()
+    store(engine)
+    engine.command_worker(slots=2, env={"SUIMON_SECRET_KEY": KEY})
+    engine.wait(run := engine.submit("many"))
+    ends = "select count(*), sum(output::int) from suimon.runs where parent_id = %s"
+    assert engine.sql(ends, run) == [(300, 300 * len(VALUE) + 299 * 150)]
+
+
+def test_async_tasks_of_two_pipelines_share_no_slot_with_secrets(engine: Engine) -> None:
+    engine.module(
+        "m",
+        """
+        @pipeline(concurrency=None, secrets=["crm"])
+        async def one(ctx):
+            note("seen", os.getpid(), "one", len(ctx.secret("crm")))
+            await asyncio.sleep(0.01)
+
+        @pipeline(concurrency=None)
+        async def two():
+            await asyncio.sleep(0.01)
+            note("seen", os.getpid(), "two")
+        """,
+    )
+    engine.deploy()
+    store(engine)
+    engine.command_worker("--async-per-slot", "4", slots=2, env={"SUIMON_SECRET_KEY": KEY})
+    engine.wait_all([engine.submit(("one", "two")[n % 2]) for n in range(40)])
+    bound: set[str] = set()
+    for pid, name, *_ in engine.noted("seen", 40):
+        if name == "one":
+            bound.add(pid)
+        assert name == "one" or pid not in bound, "a run of another pipeline beside or after it"
+
+
 def until_value(engine: Engine, length: int) -> None:
     def there() -> bool:
         return bool(engine.wait(engine.submit("one")).output[1] == length)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.engine import Engine
 from support.hooks import Sender
-from support.servers import ServeProcess
+from support.servers import EngineServer
 from support.wait import wait_until
 
 from suimon.core import clock
@@ -38,7 +38,7 @@ def test_c67_never_say_accepted_before_it_is_stored(
     """
     own_engine.module("m", CODE)
     own_engine.deploy()
-    servers = [ServeProcess(own_engine, "--no-duties") for _ in range(2)]
+    servers = [EngineServer(own_engine, "--no-duties") for _ in range(2)]
     sender = Sender([one.port for one in servers], "hook", "Idempotency-Key", pause_s=0.3)
     began = clock.monotonic()
     pace = threading.Event()  # never set: a clock that can be waited for

@@ -7,7 +7,7 @@ import gzip
 import pytest
 from support.engine import Engine
 from support.hooks import bare, post, raw
-from support.servers import ServeProcess
+from support.servers import EngineServer
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -27,13 +27,13 @@ MULTIPART = (
 
 
 @pytest.fixture
-def server(engine: Engine) -> ServeProcess:
+def server(engine: Engine) -> EngineServer:
     engine.module("m", CODE)
     engine.deploy()
-    return ServeProcess(engine)
+    return EngineServer(engine)
 
 
-def test_c68_webhook_with_an_unexpected_content_type(engine: Engine, server: ServeProcess) -> None:
+def test_c68_webhook_with_an_unexpected_content_type(engine: Engine, server: EngineServer) -> None:
     """**Do** send JSON under several names, forms, files, XML, nothing, gzip, Shift-JIS, broken
     JSON. **Must** accept each with its exact data or refuse it with 400, 413 or 415 and a reason;
     never a run with silently empty data, never a 500.
@@ -78,7 +78,7 @@ def test_c68_webhook_with_an_unexpected_content_type(engine: Engine, server: Ser
     assert [engine.run(run).output for run, _ in wanted] == [value for _, value in wanted]
 
 
-def test_c68_a_body_with_a_wrong_content_length(engine: Engine, server: ServeProcess) -> None:
+def test_c68_a_body_with_a_wrong_content_length(engine: Engine, server: EngineServer) -> None:
     """Too small a number cuts the body: broken JSON, and the rest is no request. Too large a one
     is never completed: no run, and the server goes on.
     """

@@ -8,7 +8,7 @@ import time
 import pytest
 from support.engine import Engine
 from support.hooks import Answer, post
-from support.servers import ServeProcess
+from support.servers import EngineServer
 
 from suimon.core import clock, signatures
 
@@ -31,7 +31,7 @@ def test_c69_signature_header_with_non_ascii_characters(engine: Engine) -> None:
     """
     engine.module("m", CODE)
     engine.deploy()
-    server = ServeProcess(engine, environment={"HOOK_SECRET": SECRET})
+    server = EngineServer(engine, environment={"HOOK_SECRET": SECRET})
     body = b'{"n": 1}'
     how = signatures.scheme({"slug": "signed"})
 

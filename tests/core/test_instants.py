@@ -256,10 +256,24 @@ def test_what_passed_is_counted_and_the_newest_are_named() -> None:
 
 def test_jitter_is_the_same_every_time_and_differs_by_instant() -> None:
     start = datetime(2026, 5, 1, tzinfo=UTC)
-    several = [instants.jitter("cron:x", start + n * MINUTE, "30s") for n in range(200)]
-    assert several == [instants.jitter("cron:x", start + n * MINUTE, "30s") for n in range(200)]
-    berlin = start.astimezone(ZoneInfo("Europe/Berlin"))
-    assert instants.jitter("cron:x", berlin, "30s") == several[0]
+
+    def late(instant: datetime) -> timedelta:
+        return instants.due_at("cron:x", instant, "30s") - instant.astimezone(UTC)
+
+    several = [late(start + n * MINUTE) for n in range(200)]
+    assert several == [late(start + n * MINUTE) for n in range(200)]
+    assert late(start.astimezone(ZoneInfo("Europe/Berlin"))) == several[0]
     assert all(timedelta() <= one < timedelta(seconds=30) for one in several)
     assert len(set(several)) > 150
-    assert instants.jitter("cron:x", start, None) == timedelta()
+    assert instants.due_at("cron:x", start, None) == start
+
+
+def test_the_second_pass_of_an_hour_is_not_forgotten() -> None:
+    """Adding even nothing to a local time would take it back into the first pass."""
+    second = datetime(2021, 11, 7, 1, 30, tzinfo=ZoneInfo("America/Winnipeg"), fold=1)
+    calendar = Calendar("*/15 * * * *", ZoneInfo("America/Winnipeg"))
+    assert instants.due_at("x", second, None).isoformat() == "2021-11-07T07:30:00+00:00"
+    latest = instants.latest(calendar, second)
+    assert latest is not None
+    assert latest.isoformat() == "2021-11-07T01:30:00-06:00"
+    assert calendar.passed(second - MINUTE, second).newest[-1].isoformat() == latest.isoformat()

@@ -194,9 +194,6 @@ def test_one_key_from_two_sessions_at_once_is_one_run(
             asked = pool.submit(
                 lambda: two.execute("select suimon.submit('p', '{}', 'k')").fetchone()
             )
-            stuck = (
-                "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
-            )
             wait_until(lambda: lab.one(STUCK, pid), 20, "waiting for the first")
             one.commit()
             if level == "read committed":
@@ -219,9 +216,6 @@ def test_the_second_of_two_sessions_gets_its_own_run_when_the_first_rolls_back(
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(
                 lambda: two.execute("select suimon.submit('p', '{}', 'k')").fetchone()
-            )
-            stuck = (
-                "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
             )
             wait_until(lambda: lab.one(STUCK, two.info.backend_pid), 20, "waiting for the first")
             one.rollback()
@@ -342,9 +336,6 @@ def test_one_event_key_from_two_sessions_at_once(lab: Lab, db_url: str, commits:
         first = one.execute(call).fetchone()
         with ThreadPoolExecutor(1) as pool:
             asked = pool.submit(lambda: two.execute(call).fetchone())
-            stuck = (
-                "select count(*) from pg_stat_activity where pid = %s and wait_event_type = 'Lock'"
-            )
             wait_until(lambda: lab.one(STUCK, two.info.backend_pid), 20, "waiting for the first")
             one.commit() if commits else one.rollback()
             second = asked.result(20)

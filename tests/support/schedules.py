@@ -42,6 +42,7 @@ class Clock:
         self.lab = lab
         self.zone = ZoneInfo(zone)
         self.now = self.at(start)
+        self._worker: int | None = None
 
     def at(self, text: str) -> datetime:
         return datetime.fromisoformat(text).replace(tzinfo=self.zone)
@@ -106,6 +107,7 @@ class Clock:
 
     def finish_all(self) -> None:
         """Whatever is queued is claimed and succeeds."""
-        worker = self.lab.worker()
-        while rows := self.lab.claim(worker, 100):
-            self.lab.end(worker, rows)
+        if self._worker is None:
+            self._worker = self.lab.worker()
+        while rows := self.lab.claim(self._worker, 100):
+            self.lab.end(self._worker, rows)

@@ -17,7 +17,7 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-class ServeProcess:
+class EngineServer:
     """One server at one port; a killed one comes back with `start`."""
 
     def __init__(

@@ -400,9 +400,9 @@ def test_jitter_delays_the_start_and_leaves_the_plan_alone(clock: Clock) -> None
     trigger = {**MINUTELY, "jitter": "30s"}
     clock.deploy("p", trigger)
     planned = clock.at("2026-03-02T09:31:00")
-    late = instants.jitter("cron:* * * * *@UTC", planned, "30s")
-    assert late > timedelta()
-    clock.now = planned + late - timedelta(milliseconds=1)
+    late = instants.due_at("cron:* * * * *@UTC", planned, "30s")
+    assert late > planned
+    clock.now = late - timedelta(milliseconds=1)
     clock.look()
     assert clock.runs("p") == []
     clock.move(seconds=0.001)

@@ -12,7 +12,6 @@ from support.lab import Lab
 
 from suimon.core import signatures
 from suimon.db.connect import Connection, connect
-from suimon.errors import Conflict, RequestRefused
 from suimon.store.secret_key import KeyRing
 from suimon.triggers import deliver, fire, webhook
 from suimon.triggers.call_log import BURST, CallLog, Entry
@@ -303,61 +302,3 @@ def test_refused_rows_are_bounded_and_old_bodies_go_first(
     assert len(bodies) == 10
     assert min(row[0] for row in bodies) > 250
     assert lab.one("select count from suimon.refusals") == 300
-
-
-# ------------------------------------------------------------------------------------- again
-
-
-def keep_refused(conn: Connection, to: fire.Trigger, one: Call, code: str = "full") -> str:
-    """The row of a refused call, as the door writes it."""
-    detail = webhook.told_of(one, to, 429, read=True)
-    CallLog().note(conn, Entry(to.id, "s", code, "why", detail))
-    row = conn.execute("select id::text from suimon.deliveries where state = 'refused'").fetchone()
-    assert row is not None
-    return str(row[0])
-
-
-def test_a_delivery_is_processed_again_as_a_new_run_with_the_same_input(conn: Connection) -> None:
-    lab = Lab(conn)
-    to = listen(lab)
-    first = told(post(conn, to, call({"n": 1}, key="d")))
-    answer = webhook.again(conn, first["delivery"])
-    assert answer.run_id not in (None, first["run_id"])
-    inputs = lab.sql("select distinct input::text from suimon.runs")
-    assert len(inputs) == 1
-    assert webhook.again(conn, first["delivery"]).run_id != answer.run_id
-
-
-def test_a_refused_call_is_processed_as_if_it_had_just_come(conn: Connection) -> None:
-    lab = Lab(conn)
-    to = listen(lab)
-    refused_one = keep_refused(conn, to, call({"n": 1}, (b"x-a", b"1"), key="d"))
-    answer = webhook.again(conn, refused_one)
-    given = lab.one("select input from suimon.runs where id = %s", answer.run_id)
-    assert (given["body"], given["delivery_id"]) == ({"n": 1}, "d")
-    assert given["headers"]["x-a"] == "1"
-    sender = post(conn, to, call({"n": 1}, key="d"))
-    assert told(sender)["run_id"] == answer.run_id
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [(b"{", "refused again"), (b'"' + b"x" * 70_000 + b'"', "not kept whole")],
-    ids=["broken", "long"],
-)
-def test_what_cannot_be_processed_again_says_why(conn: Connection, body: bytes, said: str) -> None:
-    to = listen(Lab(conn))
-    row = keep_refused(conn, to, call(body))
-    with pytest.raises(Conflict, match=said):
-        webhook.again(conn, row)
-
-
-def test_only_deliveries_of_webhooks_that_have_ended_are_processed_again(conn: Connection) -> None:
-    lab = Lab(conn)
-    to = listen(lab)
-    lab.sql("insert into suimon.pauses (what, by) values ('pipeline:p', 'test')")
-    waiting = told(post(conn, to, call(key="w")))["delivery"]
-    with pytest.raises(Conflict, match="is waiting"):
-        webhook.again(conn, waiting)
-    with pytest.raises(RequestRefused, match="there is no delivery"):
-        webhook.again(conn, "00000000-0000-7000-8000-000000000000")
