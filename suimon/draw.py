@@ -30,6 +30,7 @@ _FILL: Final = {
     shape.READ: "#dcefe0",
     shape.SPAWNER: "#d9e8fb",
     shape.START: "#d9e8fb",
+    shape.HTTP: "#fbe9d9",
     shape.TASK: "#ffffff",
     shape.WAIT: "#fdf0d5",
 }
@@ -103,6 +104,8 @@ def _does(graph: Graph, vertex: str) -> str:
     match shape.kind(graph, vertex):
         case shape.TASK | shape.SPAWNER | shape.START:
             return str(config.get("task") or config.get("pipeline") or "")
+        case shape.HTTP:
+            return f"{config.get('method', 'GET')} {config.get('destination', '')}"
         case shape.READ:
             path = inputs.get("path")
             return _reference(path) if refs.is_reference(path) else str(path)

@@ -13,16 +13,19 @@ from typing import Any
 
 from suimon import graph_fields as fields
 from suimon.core import jsonsafe, refs, shape
-from suimon.core.shape import CONDITIONS, MERGE, READ, SPAWNER, START, TASK, WAIT
+from suimon.core.shape import CONDITIONS, HTTP, MERGE, READ, SPAWNER, START, TASK, WAIT
 from suimon.core.suggest import did_you_mean, one_of
+from suimon.destination import problems
 from suimon.errors import InvalidJson, Mistake
 from suimon.graph_links import check_links
 from suimon.graph_triggers import check_inputs, check_triggers
 from suimon.read import options as reading
 
-_PIPELINE_KEYS = ("suimon", "pipeline", *fields.PIPELINE_FIELDS, "triggers", "vertices", "output")
+_PIPELINE_KEYS = (
+    "suimon", "pipeline", *fields.PIPELINE_FIELDS, "destinations", "triggers", "vertices", "output",
+)  # fmt: skip
 _VERTEX_KEYS = ("type", "after", "inputs", "when", "unless", "runIf", "config")
-_FOR_TARGET_PIPELINE = ("retries", "backoff", "timeout", "secrets")
+_FOR_TARGET_PIPELINE = ("retries", "backoff", "timeout", "secrets", "destination")
 
 
 class Notes:
@@ -117,6 +120,17 @@ def _check_document(graph: Mapping[str, Any], notes: Notes) -> None:
     for name, rule in fields.PIPELINE_FIELDS.items():
         if name in graph:
             _apply(rule, graph[name], None, name, notes)
+    _check_destinations(graph.get("destinations", {}), notes)
+
+
+def _check_destinations(declared: Any, notes: Notes) -> None:
+    if not isinstance(declared, dict):
+        notes.add(None, "destinations", 'must be an object: {"crm": {"rate": "20/s"}}')
+        return
+    for name, given in declared.items():
+        for field, message, hint in problems(name, given):
+            place = ".".join(part for part in ("destinations", str(name), field) if part)
+            notes.add(None, place, message, hint)
 
 
 def _check_keys(
@@ -288,6 +302,8 @@ def _check_config(name: str, kind: str, config: Any, notes: Notes) -> bool:
         _check_target(name, config, notes)
     if kind == START and "pipeline" not in config:
         notes.add(name, "config.pipeline", 'a START needs "pipeline": "name"')
+    if kind == HTTP and "destination" not in config:
+        notes.add(name, "config.destination", 'an HTTP needs "destination": "name"')
     if kind == MERGE and "failureTolerance" in config and "tolerateChildFailures" not in config:
         hint = 'name the states: "tolerateChildFailures": ["FAILED"]'
         notes.add(name, "config.failureTolerance", "a bound without tolerated states", hint)

@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from suimon.core import backoff, durations
-from suimon.core.secret_names import grants
-from suimon.core.shape import APPROVAL, MERGE, READ, RUN_IF, SPAWNER, START, TASK, WAIT
+from suimon.core.secret_names import NAME, grants
+from suimon.core.shape import APPROVAL, HTTP, MERGE, READ, RUN_IF, SPAWNER, START, TASK, WAIT
 from suimon.core.tolerance import TOLERABLE
 from suimon.read import options as reading
 
@@ -154,6 +154,20 @@ def pipeline_name(value: Any) -> str | None:
     return f"must be lower-case letters, digits, - and _ (at most 100), not {value!r}"
 
 
+def destination_name(value: Any) -> str | None:
+    if isinstance(value, str) and NAME.fullmatch(value):
+        return None
+    return f"must be the name of a destination, not {value!r:.80}"
+
+
+def statuses(value: Any) -> str | None:
+    """`expect`: the answers of an HTTP vertex that are good ones."""
+    listed = isinstance(value, list) and 0 < len(value) <= 100
+    if listed and all(type(one) is int and 200 <= one <= 599 for one in value):
+        return None
+    return f"must be a list of statuses from 200 to 599, like [200, 404], not {value!r:.80}"
+
+
 def task_name(value: Any) -> str | None:
     if isinstance(value, str) and TASK_NAME.fullmatch(value):
         return None
@@ -206,6 +220,7 @@ _TRIES: Final[Mapping[str, Rule]] = {
     "pool": pipeline_name,
     "maxInterruptions": whole(0, 1_000),
     "secrets": grants,
+    "destination": destination_name,
 }
 
 CONFIG_FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
@@ -238,6 +253,14 @@ CONFIG_FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
         "onReject": one_of("fail", "continue"),
     },
     START: {"pipeline": pipeline_name, "wait": flag, "pool": pipeline_name},
+    HTTP: {
+        "destination": destination_name,
+        "method": one_of("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+        "expect": statuses,
+        "retries": whole(0, 10_000),
+        "backoff": backoff_range,
+        "deadline": duration,
+    },
 }
 
 #: type -> (the inputs it knows, those it needs). A TASK's are its function's parameters.
@@ -248,12 +271,17 @@ INPUTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     WAIT: (("until",), ()),
     APPROVAL: (("show", "required"), ()),
     START: (("input",), ()),
+    HTTP: (("path", "json", "params", "headers", "body"), ("path",)),
 }
 #: What a constant must be where a reference usually stands.
 CONSTANTS: Final[Mapping[tuple[str, str], Rule]] = {
     (APPROVAL, "required"): flag,
     (START, "input"): an_object,
     (WAIT, "until"): instant,
+    (HTTP, "path"): text,
+    (HTTP, "params"): an_object,
+    (HTTP, "headers"): an_object,
+    (HTTP, "body"): text,
 }
 run_if: Final = one_of(*RUN_IF)
 
@@ -275,6 +303,7 @@ CONFIG_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     WAIT: {},
     APPROVAL: {"quorum": 1, "onReject": "fail"},
     START: {"wait": True},
+    HTTP: {"method": "GET", "retries": 3, "backoff": backoff.DEFAULT},
 }
 
 # Known words of the design that this version cannot honour. They are refused, never ignored.

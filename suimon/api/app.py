@@ -7,12 +7,11 @@ connections; clients that wait hold none (``waiting.py``).
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 import anyio.to_thread
@@ -23,17 +22,18 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from suimon.api import acts, health, people, pipelines, problems, runs, system
+from suimon.api import acts, health, people, pipelines, problems, runs, system, webhooks
 from suimon.api.guard import Guard, Rules, request_id
 from suimon.api.pool import SIZE, Pool
 from suimon.api.waiting import Waiting
-from suimon.api.webhooks import Door
 from suimon.db import migrate
 from suimon.errors import SuimonError
 from suimon.store.secret_key import KeyRing
 
-#: Modules of other doors, each with a `router`; one that is not there is left out.
-MORE: Final = ("suimon.api.webhooks",)
+ROUTERS: Final = (
+    *(one.api for one in (runs, acts, pipelines, people, system, health)),
+    webhooks.router,
+)
 _ABOUT: Final = """Durable pipelines on PostgreSQL. Refusals are `application/problem+json`; lists
 come in pages with `limit` and `cursor`; what is created by `POST /runs` may have an
 `Idempotency-Key`; edits need `If-Match`."""
@@ -84,12 +84,9 @@ def make(options: Options) -> Made:
     )
     app.state.pool, app.state.waiting = pool, Waiting(pool)
     app.state.public, app.state.token = options.public, options.rules.token is not None
-    app.state.webhooks = Door(options.url, options.keyring, needs_secret=options.public)
-    for one in (runs, acts, pipelines, people, system, health):
-        app.include_router(one.api)
-    for name in MORE:
-        if importlib.util.find_spec(name) is not None:
-            app.include_router(importlib.import_module(name).router)
+    app.state.webhooks = webhooks.Door(options.url, options.keyring, needs_secret=options.public)
+    for one in ROUTERS:
+        app.include_router(one)
     for kind in (SuimonError, RequestValidationError, HTTPException, psycopg.Error):
         app.add_exception_handler(kind, _refuse)
     return Made(Guard(app, options.rules), app, pool, app.state.waiting)
@@ -105,7 +102,7 @@ async def _refuse(request: Request, error: Exception) -> Response:
 def _methods(request: Request) -> set[str]:
     """Every method that this address has; the framework names those of one route alone."""
     found: set[str] = set()
-    for route in request.app.routes:
+    for route in chain.from_iterable(one.routes for one in ROUTERS):
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
             found |= route.methods or set()
     return found

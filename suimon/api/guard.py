@@ -267,5 +267,6 @@ def _tell(scope: Scope, answer: Answer, seconds: float) -> None:
         "route": route,
         "status": answer.status,
         "ms": round(seconds * 1000, 1),
+        "request_id": request_id.get(),
     }
     access.info("%(method)s %(route)s %(status)s %(ms)s ms", shown, extra={"fields": shown})

@@ -2,26 +2,20 @@
 
 ``/healthz`` answers without the database; ``/readyz`` asks it and compares versions. Both need no
 token and say nothing about anybody's runs. ``/metrics`` is read from PostgreSQL: every process
-gives the same.
+gives the same, and says so while the database is away.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-from typing import Final
-
 from fastapi import APIRouter, Response
 
 from suimon.api import answers
+from suimon.api import metrics as metrics_of
 from suimon.api.common import Place
-from suimon.api.refusals import NoSuchPath
 from suimon.db import migrate
+from suimon.errors import DatabaseUnavailable
 
 api = APIRouter(tags=["health"])
-
-METRICS: Final = "suimon.api.metrics"
-_PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @api.get("/healthz")
@@ -41,9 +35,9 @@ def ready(place: Place) -> Response:
 @api.get("/metrics")
 def metrics(place: Place) -> Response:
     """Everything worth an alarm, for Prometheus."""
-    if importlib.util.find_spec(METRICS) is None:
-        msg = "this version has no metrics"
-        raise NoSuchPath(msg)
-    with place.connection() as conn:
-        text = importlib.import_module(METRICS).metrics_text(conn)
-    return Response(text, media_type=_PLAIN, headers={"Cache-Control": "no-store"})
+    try:
+        with place.connection() as conn:
+            text = metrics_of.metrics_text(conn)
+    except DatabaseUnavailable as error:
+        text = metrics_of.unreachable_text(error)
+    return Response(text, media_type=metrics_of.MEDIA, headers={"Cache-Control": "no-store"})

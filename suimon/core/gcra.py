@@ -41,7 +41,7 @@ def per_second(rate: str) -> float:
     >>> per_second("20/s"), per_second("90/m"), per_second("100/10s")
     (20.0, 1.5, 10.0)
     """
-    found = _RATE.fullmatch(rate.strip()) if isinstance(rate, str) else None
+    found = _RATE.fullmatch(str(rate).strip())
     if found is None:
         msg = f'a rate is written like "20/s", "100/m" or "500/10s", not {rate!r}'
         raise ValueError(msg)

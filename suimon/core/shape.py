@@ -22,7 +22,8 @@ MERGE: Final = "MERGE"
 WAIT: Final = "WAIT"
 APPROVAL: Final = "APPROVAL"
 START: Final = "START"
-VERTEX_TYPES: Final = (APPROVAL, MERGE, READ, SPAWNER, START, TASK, WAIT)
+HTTP: Final = "HTTP"
+VERTEX_TYPES: Final = (APPROVAL, HTTP, MERGE, READ, SPAWNER, START, TASK, WAIT)
 
 #: When a vertex runs, judged over all of its `after`. The first is the default.
 SUCCEEDED: Final = "succeeded"

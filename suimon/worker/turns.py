@@ -93,6 +93,8 @@ class Turns:
                 self._end(int(body["turn"]), badly=not body.get("well"))
             case "turn_held":
                 self._answered_held(str(body["name"])[:100], body)
+            case _:
+                pass
 
     def over(self, held: Held, *, badly: bool = False) -> None:
         """The try has left its slot: all it held is free, all it asked for is forgotten."""

@@ -14,7 +14,7 @@ from suimon import Client
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)]
 
-ROUNDS = 6
+ROUNDS = 4
 CALLS, STARTS, FILES, EVENTS = 20, 10, 5, 5
 
 CODE = """

@@ -116,7 +116,9 @@ def test_dead_letters_of_one_cause_are_one_notice_an_hour(lab: Lab) -> None:
 
 def test_a_pause_by_failures_is_told_and_one_by_hand_is_not(lab: Lab) -> None:
     notify.add(lab.conn, "ops", **HOOK)
-    insert = "insert into suimon.pauses (what, automatic, by, why) values (%s, %s = 'yes', 'x', 'why')"
+    insert = (
+        "insert into suimon.pauses (what, automatic, by, why) values (%s, %s = 'yes', 'x', 'why')"
+    )
     lab.sql(insert, "triggers:p", "yes")
     lab.sql(insert, "triggers:q", "no")
     (one,) = told(lab)
@@ -223,10 +225,9 @@ def test_two_searches_at_once_tell_once(lab: Lab, db_url: str) -> None:
     lab.pipeline("p")
     notify.add(lab.conn, "ops", **HOOK)
     fail(lab, n=3)
-    with connect(db_url, name="other", autocommit=False) as other:
+    with connect(db_url, name="other") as other, other.transaction():
         notify._failed_runs(other)
         assert notify.scan(lab.conn) == 0
-        other.commit()
     notify.scan(lab.conn)
     assert len(told(lab)) == 3
 

@@ -1,4 +1,4 @@
-"""What `suimon status` counts, on a real database in the states that a verdict has to tell apart."""
+"""What `suimon status` counts, on a database in the states that a verdict has to tell apart."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_deliveries_that_wait(lab: Lab) -> None:
     lab.pipeline("p", triggers=TRIGGERS)
     lab.sql(
         "insert into suimon.deliveries (id, trigger_id, state, source, arrived_at)"
-        " select suimon.uuid7(), t.id, 'waiting', 'x', now() - interval '6 m' from suimon.triggers t"
+        " select suimon.uuid7(), id, 'waiting', 'x', now() - interval '6 m' from suimon.triggers"
     )
     assert level(lab) == (
         "stopped",

@@ -54,14 +54,9 @@ class Clock:
     def deploy(self, pipeline: str, trigger: dict[str, Any], **keys: Any) -> int:
         """A pipeline with this one schedule, deployed now; the trigger's id."""
         self.lab.pipeline(pipeline, triggers=[trigger], **keys)
-        (found,) = self.lab.sql(
-            "update suimon.triggers set created_at = %s, next_at = %s"
-            " where pipeline = %s and retired_at is null returning id",
-            self.now,
-            self.now,
-            pipeline,
-        )
-        return int(found[0])
+        now = "update suimon.triggers set created_at = %s, next_at = %s where pipeline = %s"
+        ((trigger,),) = self.lab.sql(f"{now} returning id", self.now, self.now, pipeline)
+        return int(trigger)
 
     def look(self, conn: Connection | None = None) -> float | None:
         return cron.due(conn or self.lab.conn, now=self.now)

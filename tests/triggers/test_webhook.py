@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import threading
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +14,7 @@ from support.lab import Lab
 
 from suimon.core import signatures
 from suimon.db.connect import Connection, connect
+from suimon.store import secret
 from suimon.store.secret_key import KeyRing
 from suimon.triggers import deliver, fire, webhook
 from suimon.triggers.call_log import BURST, CallLog, Entry
@@ -201,6 +204,30 @@ def test_a_signed_call_is_taken_and_each_fault_is_the_same_refusal(conn: Connect
     }
     assert len({one.why for one in answers}) > 2  # the log knows more than the sender
     assert lab.one("select count(*) from suimon.runs") == 1
+
+
+def test_a_stored_secret_is_exchanged_without_a_moment_in_which_nothing_fits(
+    conn: Connection,
+) -> None:
+    ring = KeyRing.of({"SUIMON_SECRET_KEY": base64.b64encode(b"k" * 32).decode()})
+    secret.put(conn, ring, "hook", "old", by="test")
+    secret.put(conn, ring, "hook_new", "new", by="test")
+    lab = Lab(conn)
+
+    def answered(to: fire.Trigger, word: str) -> int:
+        mac = hmac.digest(word.encode(), b"{}", "sha256").hex().encode()
+        try:
+            return webhook.receive(conn, ring, to, call(b"{}", (b"x-signature", mac))).status
+        except Refused as error:
+            return error.status
+
+    for given, old, new in (
+        ("secret:hook", 202, 401),
+        (["secret:hook_new", "secret:hook"], 202, 202),
+        ("secret:hook_new", 401, 202),
+    ):
+        to = listen(lab, secret=given)
+        assert (answered(to, "old"), answered(to, "new")) == (old, new)
 
 
 @pytest.mark.parametrize("reference", ["env:NOWHERE", "secret:gone", "file:/no/such/file"])
