@@ -3,6 +3,7 @@
     docs/states.md       from suimon/core/states.py
     docs/errors.md       from the error classes and suimon/core/failures.py
     docs/operations.md   the tables between <!-- made: NAME --> and <!-- end -->
+    docs/api.md          the same, from the routes of suimon/api
 
 `python docs/generate.py --check` writes nothing and exits with 1 if something is out of date; a
 test asks the same.
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from suimon import errors
+from suimon.api import app, problems
 from suimon.core import failures, reasons, settings
 from suimon.core.states import EDGES, TERMINAL, RunStatus
 from suimon.errors import SuimonError
@@ -85,7 +87,7 @@ def error_table() -> str:
     """Codes, names and exit codes."""
     stored = failures.STORED.items()
     lines = [
-        MADE.format(source="suimon/errors.py and suimon/core/failures.py"),
+        MADE.format(source="suimon/errors.py, suimon/api/refusals.py and core/failures.py"),
         "",
         "# Errors",
         "",
@@ -93,12 +95,14 @@ def error_table() -> str:
         "are stable; texts may change. With `--json` a command prints the error as one object with",
         "`code`, `message`, `detail`, `hint` and the fields named here.",
         "",
-        "## Raised by commands and the client",
+        "## Raised by commands, the client and the HTTP API",
         "",
-        "| code | name | exit code | what it means | fields |",
-        "| --- | --- | ---: | --- | --- |",
+        "Over HTTP an error is a problem document (`docs/api.md`) with the status named here.",
+        "",
+        "| code | name | exit code | HTTP | what it means | fields |",
+        "| --- | --- | ---: | ---: | --- | --- |",
         *(class_row(one) for one in error_classes()),
-        "| `SUI-0002` | Usage | 2 | A command was called in a way that it does not have. |  |",
+        "| `SUI-0002` | Usage | 2 |  | A command was called in a way that it does not have. |  |",
         "",
         "## Stored in a run",
         "",
@@ -124,7 +128,9 @@ def error_table() -> str:
 def class_row(one: type[SuimonError]) -> str:
     about = (one.__doc__ or "").strip().splitlines()[0]
     fields = ", ".join(f"`{name}`" for name in one.fields)
-    return f"| `{one.code}` | {one.__name__} | {one.exit_code} | {about} | {fields} |"
+    status = problems.STATUS[next(kind for kind in one.__mro__ if kind in problems.STATUS)]
+    shown = status if status != 500 else ""
+    return f"| `{one.code}` | {one.__name__} | {one.exit_code} | {shown} | {about} | {fields} |"
 
 
 def quoted(code: str | None) -> str:
@@ -161,7 +167,18 @@ def seconds(value: object) -> str:
     return f"{value:g}s" if isinstance(value, float) else str(value)
 
 
-PARTS = {"environment": environment}
+def routes() -> str:
+    """Every address of the API with its methods and what they do."""
+    paths = app.make(app.Options("postgresql:///nowhere")).app.openapi()["paths"]
+    lines = ["| method | address | what it does |", "| --- | --- | --- |"]
+    for path, methods in paths.items():
+        for method, about in methods.items():
+            text = " ".join(about["description"].split())
+            lines.append(f"| `{method.upper()}` | `{path}` | {text} |")
+    return "\n".join(lines)
+
+
+PARTS = {"environment": environment, "routes": routes}
 
 
 def with_parts(text: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from suimon.client import AsyncClient, Client
     from suimon.context import Context, Later, MergeResult, Rows
+    from suimon.destination import Destination
     from suimon.errors import (
         Cancelled,
         Conflict,
@@ -49,6 +50,7 @@ __all__ = [
     "Cron",
     "DatabaseUnavailable",
     "DefinitionError",
+    "Destination",
     "DuplicateKeys",
     "Event",
     "Every",
@@ -83,6 +85,7 @@ _HOMES: Final = {
     "Client": "suimon.client",
     "Context": "suimon.context",
     "Cron": "suimon.trigger_types",
+    "Destination": "suimon.destination",
     "Event": "suimon.trigger_types",
     "Every": "suimon.trigger_types",
     "File": "suimon.trigger_types",

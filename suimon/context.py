@@ -279,15 +279,23 @@ class _PlainHost:
         raise not_granted(name, ())
 
     def http(self, name: str, key: str) -> Any:  # noqa: ARG002 - nobody tells plain calls apart
-        import httpx2
-
-        if name not in self._destinations:
-            msg = f'Context.plain() has no address of the destination "{name}"'
-            raise LookupError(msg)
-        return httpx2.Client(base_url=self._destinations[name])
+        return plain_client(self._destinations, name, is_async=False)
 
     def limit(self, name: str) -> Any:  # noqa: ARG002 - outside the engine nothing is limited
         return contextlib.nullcontext()
+
+
+def plain_client(destinations: Mapping[str, Any], name: str, *, is_async: bool) -> Any:
+    """What `ctx.http` gives outside the engine: a client for an address, or the one given."""
+    if name not in destinations:
+        msg = f'this context has no address of the destination "{name}"'
+        raise LookupError(msg)
+    found = destinations[name]
+    if not isinstance(found, str):
+        return found
+    import httpx2  # not loaded by those who never call
+
+    return (httpx2.AsyncClient if is_async else httpx2.Client)(base_url=found)
 
 
 def not_granted(name: str, granted: Collection[str]) -> SecretNotGranted:

@@ -31,8 +31,11 @@ texts may change.
     │   ├── SecretMissing       SUI-8001   nothing of that name is stored, set or readable
     │   ├── SecretKeyMissing    SUI-8002   it is stored, and this process has no key
     │   ├── SecretKeyWrong      SUI-8003   not the key, or not what was stored under this name
-    │   └── SecretNotGranted    SUI-8004   a task asked for what it was not granted
+    │   ├── SecretNotGranted    SUI-8004   a task asked for what it was not granted
+    │   └── SecretTooShort      SUI-8005   it could not be taken out of a log
     ├── Fatal                   SUI-6001   raised by tasks: end this run, do not retry
+    │   └── CallRefused         SUI-6004   an HTTP vertex got an answer that another try cannot mend
+    ├── CallFailed              SUI-6003   an HTTP vertex got no good answer; it is tried again
     └── Cancelled               SUI-6002   raised inside a task whose run is being cancelled
 """
 
@@ -441,6 +444,13 @@ class SecretNotGranted(SecretError):
     exit_code = EXIT_FORBIDDEN
 
 
+class SecretTooShort(SecretError):
+    """The value has fewer than four characters and could not be taken out of a log."""
+
+    code = "SUI-8005"
+    exit_code = EXIT_USAGE
+
+
 # --------------------------------------------------------------------------- raised in tasks
 
 
@@ -455,3 +465,39 @@ class Cancelled(SuimonError):
 
     code = "SUI-6002"
     exit_code = EXIT_CANCELLED
+
+
+class CallFailed(SuimonError):
+    """The far side of an HTTP vertex gave no good answer; another try may get one."""
+
+    code = "SUI-6003"
+    fields = ("status",)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.status = status
+
+
+class CallRefused(Fatal):
+    """The far side of an HTTP vertex gave an answer that another try would get again."""
+
+    code = "SUI-6004"
+    fields = ("status",)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.status = status

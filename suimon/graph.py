@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import orjson
@@ -19,6 +19,7 @@ from suimon.core import refs
 from suimon.core.shape import (
     APPROVAL,
     CONDITIONS,
+    HTTP,
     MERGE,
     READ,
     SPAWNER,
@@ -40,6 +41,7 @@ from suimon.graph_triggers import DEFAULTS as TRIGGER_DEFAULTS
 __all__ = [
     "APPROVAL",
     "FORMAT",
+    "HTTP",
     "MERGE",
     "READ",
     "SPAWNER",
@@ -61,7 +63,7 @@ __all__ = [
 Graph = dict[str, Any]
 
 #: Inputs that mean nothing when they are empty.
-_EMPTY: Final = {SPAWNER: ("shared",), START: ("input",)}
+_EMPTY: Final = {SPAWNER: ("shared",), START: ("input",), HTTP: ("params", "headers")}
 
 
 def canonical(graph: Mapping[str, Any]) -> bytes:
@@ -85,6 +87,8 @@ class Parsed:
 
     graph: Graph
     lines: Lines
+    #: What it declares beside the graph, whose hash holds none of it.
+    destinations: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parse(text: bytes | str, *, file: str | None = None) -> Graph:
@@ -114,7 +118,8 @@ def read_all(
             wrong = check(document.value)
             mistakes += [_in_file(mistake, file, document.lines) for mistake in wrong]
             if not wrong:
-                found.append(Parsed(normalise(document.value), document.lines))
+                beside = document.value.get("destinations", {})
+                found.append(Parsed(normalise(document.value), document.lines, beside))
     except DefinitionError as error:
         mistakes += error.mistakes
     if not found and not mistakes:
@@ -139,7 +144,8 @@ def normalise(raw: Mapping[str, Any]) -> Graph:
     graph = {
         name: value
         for name, value in raw.items()
-        if name not in PIPELINE_DEFAULTS or value != PIPELINE_DEFAULTS[name]
+        if name != "destinations"
+        and (name not in PIPELINE_DEFAULTS or value != PIPELINE_DEFAULTS[name])
     }
     graph["vertices"] = {name: _vertex(vertex) for name, vertex in raw["vertices"].items()}
     if "output" in graph:
@@ -196,6 +202,8 @@ def _config_value(name: str, value: Any) -> Any:
         return sorted({state.upper() for state in value})
     if name == "secrets":
         return sorted(value)
+    if name == "expect":
+        return sorted(set(value))
     if name == "failureTolerance":
         return {
             key: int(inner) if isinstance(inner, float) and inner.is_integer() else inner

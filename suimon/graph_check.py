@@ -140,10 +140,7 @@ def _check_keys(
         if key in known:
             continue
         field = f"{place}.{key}" if place else str(key)
-        if key in fields.NOT_YET:
-            notes.add(vertex, field, fields.NOT_YET[key])
-        else:
-            notes.add(vertex, field, f'unknown key "{key}"', one_of(str(key), known))
+        notes.add(vertex, field, f'unknown key "{key}"', one_of(str(key), known))
 
 
 def _apply(rule: fields.Rule, value: Any, vertex: str | None, field: str, notes: Notes) -> None:
@@ -250,6 +247,8 @@ def _check_inputs(name: str, kind: str, inputs: Any, notes: Notes) -> bool:
     missing = [key for key in needed if key not in inputs]
     for key in missing:
         notes.add(name, f"inputs.{key}", f'{_a(kind)} needs the input "{key}"')
+    if kind == HTTP and "json" in inputs and "body" in inputs:
+        notes.add(name, "inputs.body", "a call has one body: json or body")
     for key, value in inputs.items():
         if (kind, key) in fields.CONSTANTS and not refs.is_reference(value):
             _apply(fields.CONSTANTS[kind, key], value, name, f"inputs.{key}", notes)

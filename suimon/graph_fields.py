@@ -305,9 +305,3 @@ CONFIG_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     START: {"wait": True},
     HTTP: {"method": "GET", "retries": 3, "backoff": backoff.DEFAULT},
 }
-
-# Known words of the design that this version cannot honour. They are refused, never ignored.
-NOT_YET: Final[Mapping[str, str]] = {
-    "destination": "destinations are not in this version",
-    "destinations": "destinations are not in this version",
-}

@@ -86,6 +86,17 @@ def check_tasks(graph: Graph, tasks: Mapping[str, TaskInfo]) -> list[Mistake]:
     return notes.mistakes
 
 
+def check_destinations(graph: Graph, declared: Collection[str]) -> list[Mistake]:
+    """Vertices that name a destination which nobody declares."""
+    notes = Notes(str(graph.get("pipeline")))
+    for name, vertex in shape.vertices(graph).items():
+        named = (vertex.get("config") or {}).get("destination")
+        if named is not None and named not in declared:
+            hint = one_of(named, declared) if declared else f'declare it: Destination("{named}")'
+            notes.add(name, "config.destination", f'there is no destination "{named}"', hint)
+    return notes.mistakes
+
+
 def _check_call(
     vertex: str, place: str, given: Mapping[str, Any], info: TaskInfo, task: str, notes: Notes
 ) -> None:

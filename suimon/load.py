@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,6 +55,8 @@ class Loaded:
     tasks: Mapping[str, TaskInfo]
     mistakes: tuple[Mistake, ...]
     output: str = ""
+    #: By name, as a definition writes them; deployed beside the graphs.
+    destinations: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -163,6 +165,7 @@ def _from_json(document: Mapping[str, Any], output: str) -> Loaded:
         tasks={name: TaskInfo.from_json(parts) for name, parts in document["tasks"].items()},
         mistakes=tuple(Mistake.from_json(parts) for parts in document["mistakes"]),
         output=output,
+        destinations=document["destinations"],
     )
 
 

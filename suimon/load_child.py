@@ -18,9 +18,10 @@ from suimon import graph as graphs
 from suimon import modules
 from suimon.binding import bind
 from suimon.core.suggest import one_of
+from suimon.destination import Destination, problems
 from suimon.errors import LoadFailed, Mistake
 from suimon.graph_fields import MAX_TEXT_BYTES
-from suimon.graph_set import TaskInfo, check_tasks, check_together
+from suimon.graph_set import TaskInfo, check_destinations, check_tasks, check_together
 from suimon.graph_text import line_of
 from suimon.pipeline import Pipeline, pipeline_of
 from suimon.task import describe, options_of
@@ -55,6 +56,7 @@ class Reader:
         self.files: dict[str, str] = {}
         self.lines: dict[tuple[str, str | None], tuple[str, int]] = {}
         self.mistakes: list[Mistake] = []
+        self.destinations: dict[str, tuple[dict[str, Any], str, int]] = {}
         self.broken: set[str] = set()  # names whose own mistakes are told already
         self._seen: set[int] = set()
 
@@ -70,6 +72,7 @@ class Reader:
             self._read_definition(file)
         for graph in self.graphs.values():
             self._place(check_tasks(graph, self.tasks))
+            self._place(check_destinations(graph, self.destinations))
         self._place(check_together(self.graphs.values(), self.broken))
 
     def document(self) -> dict[str, Any]:
@@ -83,6 +86,7 @@ class Reader:
                 }
                 for name, graph in sorted(self.graphs.items())
             ],
+            "destinations": {name: one[0] for name, one in sorted(self.destinations.items())},
             "tasks": {name: info.to_json() for name, info in sorted(self.tasks.items())},
             "mistakes": [mistake.to_json() for mistake in self.mistakes],
         }
@@ -93,6 +97,8 @@ class Reader:
         for name, value in list(vars(module).items()):
             if isinstance(value, Pipeline):
                 self._add_pipeline(value)
+            elif isinstance(value, Destination):
+                self._declare(value)
             elif inspect.isfunction(value):
                 made = pipeline_of(value)
                 if made is not None:
@@ -106,6 +112,9 @@ class Reader:
             self.plain.add(called)
             return
         self.tasks[called] = describe(function)
+        declared = options_of(function)
+        if declared is not None and declared.destination is not None:
+            self._declare(declared.destination)
         try:
             bind(function)
         except TypeError as error:
@@ -117,6 +126,8 @@ class Reader:
         if id(pipeline) in self._seen:
             return  # one object, imported by several modules
         self._seen.add(id(pipeline))
+        for one in pipeline.destinations:
+            self._declare(one)
         mistakes = pipeline.mistakes()
         if mistakes:
             self.broken.add(pipeline.name)
@@ -142,6 +153,27 @@ class Reader:
         self.graphs[name] = graph
         self.files[name] = file
 
+    # ----------------------------------------------------------------- destinations
+
+    def _declare(self, one: Destination) -> None:
+        given = one.to_json()
+        file, line = self._shown(one.place[0]), one.place[1]
+        for field, message, hint in problems(one.name, given):
+            place = ".".join(part for part in ("destinations", str(one.name), field) if part)
+            found = Mistake(None, place, message, hint, file=file, line=line)
+            if found not in self.mistakes:
+                self.mistakes.append(found)
+        self._add_destination(str(one.name), given, file, line)
+
+    def _add_destination(self, name: str, given: dict[str, Any], file: str, line: int) -> None:
+        """One name, one declaration; the same one twice is the same one."""
+        known = self.destinations.setdefault(name, (given, file, line))
+        if known[0] != given:
+            message = f'"{name}" is declared otherwise in {known[1]}:{known[2]}'
+            hint = "declare it once and import it, or write the same in both places"
+            place = f"destinations.{name}"
+            self.mistakes.append(Mistake(None, place, message, hint, file=file, line=line))
+
     # ----------------------------------------------------------------- JSON and YAML
 
     def _read_definition(self, file: Path) -> None:
@@ -163,6 +195,9 @@ class Reader:
         self.mistakes += mistakes
         for parsed in found:
             name = parsed.graph["pipeline"]
+            for called, given in parsed.destinations.items():
+                line = line_of(parsed.lines, None, f"destinations.{called}")
+                self._add_destination(called, given, shown, line or 0)
             if name not in self.graphs:
                 for vertex in [None, *parsed.graph["vertices"]]:
                     line = line_of(parsed.lines, vertex, None)

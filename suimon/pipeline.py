@@ -17,6 +17,7 @@ from suimon import graph as graphs
 from suimon import graph_fields as fields
 from suimon.builder import After, Builder, Order
 from suimon.core import refs
+from suimon.destination import Destination, name_of
 from suimon.reference import Reference
 from suimon.source_line import shown
 from suimon.task import options_of, task
@@ -77,6 +78,8 @@ class Pipeline(Builder):
             "keep": None if keep is None else dict(keep),
         }
         super().__init__(name, head)
+        #: Declarations that its HTTP vertices were given.
+        self.destinations: list[Destination] = []
         #: The run's input: `p.input.path` is the field "path" of what the run is started with.
         self.input = Reference(self, ("input",))
         #: The run itself: `p.meta.id`, `p.meta.pipeline`, `p.meta.created_at`.
@@ -219,6 +222,48 @@ class Pipeline(Builder):
         }
         return self._add(id, graphs.MERGE, {}, config, Order(after=[spawner]))
 
+    def http(
+        self,
+        id: str,  # noqa: A002
+        destination: Destination | str,
+        /,
+        *,
+        path: Reference | str,
+        method: str | None = None,
+        json: Any = None,
+        body: Reference | str | None = None,
+        params: Any = None,
+        headers: Any = None,
+        expect: Sequence[int] | None = None,
+        retries: int | None = None,
+        backoff: str | None = None,
+        deadline: str | None = None,
+        after: After = (),
+        when: Reference | None = None,
+        unless: Reference | None = None,
+        run_if: str | None = None,
+    ) -> Reference:
+        """Call a destination, within its limits: POST when there is `json` or a `body`, else GET.
+
+        The result is `{"status": ..., "headers": {...}, "json": ...}`, with `text` instead of
+        `json` when the answer is none. Statuses other than 2xx (or `expect`) fail the step; 408,
+        425, 429, 5xx and broken connections are tried again (`retries`, 3 by default), others not.
+        """
+        if isinstance(destination, Destination):
+            self.destinations.append(destination)
+        sends = json is not None or body is not None
+        config = {
+            "destination": name_of(destination),
+            "method": method or ("POST" if sends else None),
+            "expect": None if expect is None else list(expect),
+            "retries": retries,
+            "backoff": backoff,
+            "deadline": deadline,
+        }
+        given = {"path": path, "json": json, "body": body, "params": params, "headers": headers}
+        inputs = {name: value for name, value in given.items() if value is not None}
+        return self._add(id, graphs.HTTP, inputs, config, Order(after, when, unless, run_if))
+
     def start(
         self,
         id: str,  # noqa: A002
@@ -334,7 +379,9 @@ class Pipeline(Builder):
         return {"pipeline": named, "pool": pool}
 
 
-_VERBS: Final = ("approve", "merge", "on", "read", "returns", "run", "spawn", "start", "wait")
+_VERBS: Final = (
+    "approve", "http", "merge", "on", "read", "returns", "run", "spawn", "start", "wait",
+)  # fmt: skip
 
 # --------------------------------------------------------------------------- @pipeline
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, TypeVar, overload
 
+from suimon.destination import Destination
+from suimon.destination import name_of as name_of_destination
 from suimon.graph_set import Parameter, TaskInfo
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,6 +28,7 @@ class TaskOptions:
     """What `@task(...)` was given, as a vertex's config writes it."""
 
     config: dict[str, Any] = field(default_factory=dict)
+    destination: Destination | None = None  # when it was given as the declaration itself
 
 
 @overload
@@ -40,6 +43,7 @@ def task(
     pool: str | None = ...,
     max_interruptions: int | None = ...,
     secrets: Sequence[str] = ...,
+    destination: Destination | str | None = ...,
 ) -> Callable[[F], F]: ...
 
 
@@ -54,13 +58,15 @@ def task(
     pool: str | None = None,
     max_interruptions: int | None = None,
     secrets: Sequence[str] = (),
+    destination: Destination | str | None = None,
 ) -> Any:
     """Mark a function as a task: `@task`, `@task()` or `@task(retries=5, timeout="30s")`.
 
     `retries=5` is at most six tries, `backoff` the wait between them ("2s..5m"), `timeout` is for
     one try and `deadline` for all of them together. A parameter named `ctx` gets the context; the
     others are inputs, validated from their annotations. `secrets=["crm_token"]` names what
-    `ctx.secret("crm_token")` may read: stored ones, "env:NAME" or "file:/path".
+    `ctx.secret("crm_token")` may read: stored ones, "env:NAME" or "file:/path". With a
+    `destination` the task takes its turn there before it begins, and keeps its place to its end.
     """
     given = {
         "retries": retries,
@@ -69,6 +75,7 @@ def task(
         "deadline": deadline,
         "pool": pool,
         "maxInterruptions": max_interruptions,
+        "destination": name_of_destination(destination),
         "secrets": list(secrets) if isinstance(secrets, list | tuple) else secrets,
     }
     config = {name: value for name, value in given.items() if value is not None}
@@ -81,7 +88,8 @@ def task(
         if not inspect.isfunction(target):
             msg = f"@task goes on a function, not on {target!r}"
             raise TypeError(msg)
-        setattr(target, _MARK, TaskOptions(config))
+        declared = destination if isinstance(destination, Destination) else None
+        setattr(target, _MARK, TaskOptions(config, declared))
         return target
 
     return mark if function is None else mark(function)

@@ -44,7 +44,7 @@ class Context(context.Context):
     """For plain calls: keeps what is logged and published, and is `cancelled` when you say so.
 
     `is_async=True` is for `async def` tasks, whose checkpoints are awaited. `secrets` are what
-    `ctx.secret` gives.
+    `ctx.secret` gives, `destinations` the addresses (or clients) of `ctx.http`, by name.
     """
 
     __slots__ = ("_plain",)
@@ -59,8 +59,11 @@ class Context(context.Context):
         pipeline: str = "",
         is_async: bool = False,
         secrets: Mapping[str, str] | None = None,
+        destinations: Mapping[str, Any] | None = None,
     ) -> None:
-        self._plain = _Host(is_async=is_async, secrets=secrets or {})
+        self._plain = _Host(
+            is_async=is_async, secrets=secrets or {}, destinations=destinations or {}
+        )
         super().__init__(
             self._plain,
             run_id=run_id,
@@ -107,7 +110,10 @@ class Context(context.Context):
 class _Host:
     """Where the context's words go: into lists."""
 
-    def __init__(self, *, is_async: bool, secrets: Mapping[str, str]) -> None:
+    def __init__(
+        self, *, is_async: bool, secrets: Mapping[str, str], destinations: Mapping[str, Any]
+    ) -> None:
+        self.destinations = destinations
         self.is_async = is_async
         self.secrets = dict(secrets)
         self.cancelled = False
@@ -130,6 +136,12 @@ class _Host:
         if name not in self.secrets:
             raise context.not_granted(name, self.secrets)
         return self.secrets[name]
+
+    def http(self, name: str, key: str) -> Any:  # noqa: ARG002 - nobody tells plain calls apart
+        return context.plain_client(self.destinations, name, is_async=self.is_async)
+
+    def limit(self, name: str) -> Any:  # noqa: ARG002 - nothing is limited here
+        return contextlib.nullcontext()
 
     def ask(self, body: dict[str, Any]) -> Any:
         name = body["name"]

@@ -113,7 +113,10 @@ class Engine:
         from suimon.load import load_path
 
         loaded = load_path(path or self.path).check()
-        made = [deploy.Definition(one.name, one.hash, one.graph) for one in loaded.pipelines]
+        made = [
+            deploy.Definition(one.name, one.hash, one.graph, loaded.destinations)
+            for one in loaded.pipelines
+        ]
         return [one.name for one in deploy.deploy(self._conn, made, folder=str(path or self.path))]
 
     def restart(self) -> None:

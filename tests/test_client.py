@@ -210,3 +210,22 @@ def test_an_unknown_run(db_url: str) -> None:
             client.get("01a00000-0000-7000-8000-000000000000")
         with pytest.raises(InputRefused):
             client.get("first")
+
+
+def test_an_event_is_told_once_by_both_clients(db_url: str, conn: Connection) -> None:
+    with Client(db_url) as client:
+        first = client.emit("order.paid", {"n": 1}, key="17")
+        assert client.emit("order.paid", {"n": 2}, key="17") == first
+        assert client.emit("order.paid") != first
+        with pytest.raises(InputRefused):
+            client.emit("no type")
+        with pytest.raises(InvalidJson):
+            client.emit("order.paid", {"n": float("nan")})
+
+    async def tell() -> str:
+        async with AsyncClient(db_url) as client:
+            return await client.emit("order.paid", {"n": 3}, key="17")
+
+    assert asyncio.run(tell()) == first
+    row = conn.execute("select count(*) from suimon.events").fetchone()
+    assert row == (2,)

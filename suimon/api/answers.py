@@ -21,6 +21,7 @@ from suimon.api.refusals import Malformed, MatchMissing, Stale
 PAGE: Final = 50
 MOST: Final = 1000
 _CURSOR_CHARS: Final = 1000
+_ID_LETTERS: Final = frozenset("0123456789abcdef-")
 
 
 def json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -59,6 +60,11 @@ def place_of(
         hint = "Use next_cursor as it was given, with the same filter; or begin without one."
         raise Malformed(msg, hint=hint)
     return place
+
+
+def is_id(place: Any) -> bool:
+    """A place that is a whole id."""
+    return isinstance(place, str) and len(place) == 36 and not set(place) - _ID_LETTERS
 
 
 def _fingerprint(question: Mapping[str, Any]) -> str:

@@ -22,7 +22,18 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp
 
-from suimon.api import acts, health, people, pipelines, problems, runs, system, webhooks
+from suimon.api import (
+    acts,
+    doors,
+    health,
+    people,
+    pipelines,
+    problems,
+    runs,
+    standing,
+    system,
+    webhooks,
+)
 from suimon.api.guard import Guard, Rules, request_id
 from suimon.api.pool import SIZE, Pool
 from suimon.api.waiting import Waiting
@@ -31,7 +42,7 @@ from suimon.errors import SuimonError
 from suimon.store.secret_key import KeyRing
 
 ROUTERS: Final = (
-    *(one.api for one in (runs, acts, pipelines, people, system, health)),
+    *(one.api for one in (runs, acts, pipelines, doors, people, standing, system, health)),
     webhooks.router,
 )
 _ABOUT: Final = """Durable pipelines on PostgreSQL. Refusals are `application/problem+json`; lists
@@ -83,6 +94,7 @@ def make(options: Options) -> Made:
         lifespan=life,
     )
     app.state.pool, app.state.waiting = pool, Waiting(pool)
+    app.state.keyring = options.keyring
     app.state.public, app.state.token = options.public, options.rules.token is not None
     app.state.webhooks = webhooks.Door(options.url, options.keyring, needs_secret=options.public)
     for one in ROUTERS:

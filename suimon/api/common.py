@@ -17,6 +17,14 @@ from suimon.db.connect import Connection
 from suimon.errors import InputRefused, RunNotFound
 from suimon.run import read
 
+#: Every refusal, whatever its status: one form.
+REFUSED: Final[dict[int | str, dict[str, Any]]] = {
+    "default": {
+        "model": Problem,
+        "description": "A problem (RFC 9457), as in docs/errors.md.",
+        "content": {"application/problem+json": {}},
+    }
+}
 _WITH_BODY: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -76,17 +84,7 @@ def check_media(request: Request) -> None:
 
 def router(tag: str) -> APIRouter:
     """A router below ``/api/v1`` whose refusals are documented once."""
-    problem: dict[str, Any] = {
-        "model": Problem,
-        "description": "A problem (RFC 9457), as in docs/errors.md.",
-        "content": {"application/problem+json": {}},
-    }
-    return APIRouter(
-        prefix="/api/v1",
-        tags=[tag],
-        route_class=JsonRoute,
-        responses={"default": problem},
-    )
+    return APIRouter(prefix="/api/v1", tags=[tag], route_class=JsonRoute, responses=REFUSED)
 
 
 def gives(model: Any, *statuses: int) -> dict[int | str, dict[str, Any]]:

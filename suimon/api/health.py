@@ -8,14 +8,15 @@ gives the same, and says so while the database is away.
 from __future__ import annotations
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 
 from suimon.api import answers
 from suimon.api import metrics as metrics_of
-from suimon.api.common import Place
+from suimon.api.common import REFUSED, Place
 from suimon.db import migrate
 from suimon.errors import DatabaseUnavailable
 
-api = APIRouter(tags=["health"])
+api = APIRouter(tags=["health"], responses=REFUSED)
 
 
 @api.get("/healthz")
@@ -32,7 +33,7 @@ def ready(place: Place) -> Response:
     return answers.json({"ok": True, "schema_version": migrate.schema_version()})
 
 
-@api.get("/metrics")
+@api.get("/metrics", response_class=PlainTextResponse)
 def metrics(place: Place) -> Response:
     """Everything worth an alarm, for Prometheus."""
     try:

@@ -47,7 +47,16 @@ def one(name: Named, place: Place) -> Response:
         return answers.json(pages.pipeline(conn, name))
 
 
-@api.get("/pipelines/{name}/graph", responses=gives(shapes.Thing))
+_DRAWN: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "model": shapes.Thing,
+        "description": "The graph.",
+        "content": {"text/plain": {}, "image/svg+xml": {}},
+    }
+}
+
+
+@api.get("/pipelines/{name}/graph", responses=_DRAWN)
 def drawn(name: Named, asked: Annotated[shapes.GraphQuery, Query()], place: Place) -> Response:
     """The graph as canonical JSON, as text, or drawn as SVG."""
     with place.connection() as conn:
@@ -117,10 +126,15 @@ def deployed(asked: shapes.Deployment, place: Place) -> Response:
 def definitions(given: Sequence[dict[str, Any]]) -> list[Definition]:
     """Checked definitions. Raises DefinitionError with every mistake of all of them."""
     graphs: list[dict[str, Any]] = []
+    declared: dict[str, Any] = {}
     mistakes: list[Mistake] = []
     for raw in given:
         found, wrong = graph.read_all(orjson.dumps(raw))
         graphs += [one.graph for one in found]
+        for name, beside in ((n, b) for one in found for n, b in one.destinations.items()):
+            if declared.setdefault(name, beside) != beside:
+                place = f"destinations.{name}"
+                mistakes.append(Mistake(None, place, f'"{name}" is declared otherwise before'))
         mistakes += wrong
     mistakes += graph_set.check_together(graphs) if not mistakes else []
     names = [one["pipeline"] for one in graphs]
@@ -136,7 +150,7 @@ def definitions(given: Sequence[dict[str, Any]]) -> list[Definition]:
     ]
     if mistakes:
         raise DefinitionError(mistakes)
-    return [Definition(one["pipeline"], graph.graph_hash(one), one) for one in graphs]
+    return [Definition(one["pipeline"], graph.graph_hash(one), one, declared) for one in graphs]
 
 
 def _is_relative(path: str) -> bool:

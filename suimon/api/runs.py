@@ -68,7 +68,7 @@ def key_of(request: Request) -> str | None:
 def listed(asked: Annotated[RunsQuery, Query()], place: Place) -> Response:
     """Runs that nobody spawned, newest first."""
     question = {"of": "runs", "pipeline": asked.pipeline, "status": sorted(asked.status)}
-    before = answers.place_of(asked.cursor, question, _is_id)
+    before = answers.place_of(asked.cursor, question, answers.is_id)
     with place.connection() as conn:
         if asked.pipeline is not None:
             submit.target(conn, asked.pipeline)  # a misspelt name is told, not an empty list
@@ -81,10 +81,6 @@ def listed(asked: Annotated[RunsQuery, Query()], place: Place) -> Response:
         )
     more = found[-1]["id"] if len(found) == asked.limit else None
     return answers.page(found, question, more)
-
-
-def _is_id(place: Any) -> bool:
-    return isinstance(place, str) and len(place) == 36 and not set(place) - set("0123456789abcdef-")
 
 
 @api.get("/runs/{run_id}", responses=gives(shapes.Run))

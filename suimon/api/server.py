@@ -19,7 +19,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -38,6 +38,11 @@ KEEP_ALIVE_SECONDS: Final = 75
 #: Head of one request, and the time until its last line.
 HEAD_BYTES: Final = 64 * 1024
 HEAD_SECONDS: Final = 20.0
+#: At the webhooks' addresses a longer one is read all the same, so that a sender is told by the
+#: door itself what is wrong (a signature of 1 MB is a wrong signature); so many at once.
+LARGE_HEAD_BYTES: Final = 1280 * 1024
+LARGE_HEADS: Final = 32
+_WEBHOOKS: Final = b"/webhooks/"
 _TOO_LONG: Final = (
     b"\r\n".join(
         [
@@ -189,6 +194,8 @@ class Server(uvicorn.Server):
 class Bounded(HttpToolsProtocol):
     """A connection whose request heads are bounded in size and in time."""
 
+    _large: ClassVar[set[Bounded]] = set()  # those with a head above HEAD_BYTES
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._head = 0
@@ -196,23 +203,26 @@ class Bounded(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._late.cancel()
+        self._large.discard(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._head == 0:
+            self._large.discard(self)
             self._late.cancel()
             self._late = self.loop.call_later(HEAD_SECONDS, self._too_late)
         self._head += len(data)
         super().data_received(data)
         # judged afterwards: head and body may come in one piece
-        if self._head > HEAD_BYTES and not self._reads_body() and not self.transport.is_closing():
+        closing = self.transport.is_closing() or self._reads_body()
+        if not closing and not self._may_be(self._head):
             self.transport.write(_TOO_LONG)
             self.transport.close()
 
     def on_headers_complete(self) -> None:
         self._head = 0
         self._late.cancel()
-        if sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+        if not self._may_be(sum(len(name) + len(value) for name, value in self.headers)):
             msg = "the head of the request is too long"
             raise ValueError(msg)  # uvicorn answers 400 and closes
         super().on_headers_complete()
@@ -220,6 +230,17 @@ class Bounded(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._head = 0
         super().on_message_complete()
+
+    def _may_be(self, head: int) -> bool:
+        """Whether a head may have so many bytes."""
+        if head <= HEAD_BYTES:
+            return True
+        if head > LARGE_HEAD_BYTES or not self.url.startswith(_WEBHOOKS):
+            return False
+        if self not in self._large and len(self._large) >= LARGE_HEADS:
+            return False
+        self._large.add(self)
+        return True
 
     def _reads_body(self) -> bool:
         cycle: Any = self.cycle  # None before the first request

@@ -23,6 +23,8 @@ Cursor = Annotated[str | None, Field(max_length=1000)]
 Limit = Annotated[int, Field(ge=1, le=MOST)]
 #: The highest position, claim and number of a piece: what an `int` of PostgreSQL holds.
 HIGHEST_INT: Final = 2**31 - 1
+#: The highest number of a row, as a JSON number that every language holds.
+HIGHEST_ID: Final = 2**53 - 1
 
 
 def _printable(name: str) -> str:

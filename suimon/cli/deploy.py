@@ -25,7 +25,8 @@ def definitions(path: str) -> list[Definition]:
     from suimon.run.deploy import Definition
 
     loaded = load_path(path).check()
-    return [Definition(one.name, one.hash, one.graph) for one in loaded.pipelines]
+    beside = loaded.destinations
+    return [Definition(one.name, one.hash, one.graph, beside) for one in loaded.pipelines]
 
 
 def folder_of(path: str) -> str:

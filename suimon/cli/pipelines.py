@@ -33,7 +33,7 @@ class Bound(click.ParamType[Any]):
         return int(value)
 
 
-_BOUND = Bound()
+BOUND = Bound()
 
 
 @click.group()
@@ -164,9 +164,9 @@ def graph(target: str, pipeline: str | None, svg: str | None, as_json: bool, pla
 
 @pipelines.command()
 @click.argument("name")
-@click.option("--concurrency", type=_BOUND, help="Runs at a time.")
-@click.option("--max-queued", type=_BOUND, help="Runs that may wait.")
-@click.option("--pause-after", type=_BOUND, help="Bad ends in a row that pause its triggers.")
+@click.option("--concurrency", type=BOUND, help="Runs at a time.")
+@click.option("--max-queued", type=BOUND, help="Runs that may wait.")
+@click.option("--pause-after", type=BOUND, help="Bad ends in a row that pause its triggers.")
 @audited
 @json_option
 @database_options

@@ -17,6 +17,7 @@ from suimon.cli import show
 from suimon.cli.actor import audited
 from suimon.cli.options import Place, database_options, json_option
 from suimon.core import secret_names
+from suimon.core.redact import SHORTEST
 from suimon.errors import (
     EXIT_NEGATIVE,
     EXIT_PARTLY,
@@ -24,13 +25,13 @@ from suimon.errors import (
     InputRefused,
     SecretError,
     SecretMissing,
+    SecretTooShort,
 )
 
 if TYPE_CHECKING:
     from suimon.db.connect import Connection
     from suimon.store.secret_key import KeyRing
 
-_SHORTEST: Final = 4
 _SHOWN: Final = 20
 
 
@@ -98,9 +99,9 @@ def _value(name: str, from_file: str | None) -> str:
     else:
         raw = sys.stdin.buffer.read(secret.VALUE_BYTES + 1)
     value = secret.checked(raw, f'"{name}"')
-    if len(value) < _SHORTEST:
-        msg = f"the value has fewer than {_SHORTEST} characters and could not be hidden in logs"
-        raise InputRefused(msg, path="value")
+    if len(value) < SHORTEST:
+        msg = f"the value has fewer than {SHORTEST} characters and could not be taken out of logs"
+        raise SecretTooShort(msg)
     return value
 
 
@@ -159,7 +160,7 @@ def remove(name: str, force: bool, who: str, reason: str, as_json: bool, place: 
     with place.connect() as conn:
         uses = list(secret_uses.uses(conn, secret_names.STORED + name))
         if uses and not force:
-            listed = "; ".join(f"{one.pipeline}: {one.where}" for one in uses[:_SHOWN])
+            listed = "; ".join(str(one) for one in uses[:_SHOWN])
             msg = f'the secret "{name}" is used in {len(uses)} places'
             raise Conflict(msg, detail=listed, hint="Deploy without it first, or --force.")
 
@@ -281,8 +282,7 @@ def _dangling(conn: Connection, ring: KeyRing) -> list[dict[str, Any]]:
         try:
             secret.resolve(conn, ring, one.reference)
         except SecretError as error:
-            what = f"{one.pipeline}: {one.where}"
-            problems.append({"what": what, "problem": error.message, "hint": error.hint})
+            problems.append({"what": str(one), "problem": error.message, "hint": error.hint})
     return problems
 
 

@@ -13,7 +13,6 @@ from suimon.core import refs, shape
 from suimon.core.shape import Graph
 from suimon.errors import InputRefused
 
-
 _ON_TIME: Final = ("folded", "previous_at", "scheduled_at")
 
 #: type of trigger -> the fields of the input of a run that it starts.

@@ -18,12 +18,14 @@ STORED: Final[dict[str, str]] = {
     "signal": "it waits for the signal {name}; send it: suimon signal RUN {name}",
     "approval": "it waits for somebody to decide {name}; see: suimon approvals list",
     "cancelling": "it was asked to stop and waits until all below it have stopped",
+    "limit": "it waits for its turn at the destination {name}; see: suimon limits show {name}",
+    "held": "nobody may call the destination {name} now; see: suimon limits show {name}",
     "pruning": "it has ended and is being removed, as its pipeline's keep says",
     "no_code": "no live worker of its pool has the function {name}; start a worker with that code",
 }
 
 DERIVED: Final[dict[str, str]] = {
-    "held": "run {name} failed and keeps the lane closed; retry, cancel or skip it",
+    "lane_held": "run {name} failed and keeps the lane closed; retry, cancel or skip it",
     "paused": "{name} is paused; who paused it, and how it goes on: suimon paused",
     "lane": "others of its lane are before it",
     "no_slot": "all slots of pool {name} are busy; it is next in order",

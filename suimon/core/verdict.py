@@ -32,7 +32,18 @@ NAMED: Final = 4
 
 #: Waiting reasons that are somebody's or some clock's word: the run is held, nothing is stuck.
 ON_PURPOSE: Final = frozenset(
-    {"paused", "approval", "signal", "timer", "retry", "held", "limit", "quota", "no_code"}
+    {
+        "paused",
+        "approval",
+        "signal",
+        "timer",
+        "retry",
+        "held",
+        "lane_held",
+        "limit",
+        "quota",
+        "no_code",
+    }
 )
 
 

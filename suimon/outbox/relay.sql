@@ -27,9 +27,11 @@ returning n.id;
 -- name: disable
 update suimon.channels c set enabled = false, note = %(why)s where c.name = %(channel)s and c.enabled;
 
+-- (no row where nothing waits: greatest would make a zero of it)
 -- name: next_in
 select greatest(extract(epoch from min(n.next_at) - clock_timestamp()), 0)::float8 as in_s
 from suimon.channels c
 cross join lateral (
   select x.next_at from suimon.notices x where x.channel = c.name and x.state = 'waiting' order by x.next_at limit 1) n
-where c.enabled;
+where c.enabled
+having min(n.next_at) is not null;

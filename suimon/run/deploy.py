@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
@@ -19,7 +19,7 @@ from suimon.core import door
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict
-from suimon.run import lane
+from suimon.run import destinations, lane
 
 SQL = statements(__package__, "deploy.sql")
 
@@ -38,6 +38,8 @@ class Definition:
     name: str
     hash: str
     graph: dict[str, Any]
+    #: What is declared beside it, by name; several definitions may hold the same.
+    destinations: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,9 @@ def deploy(
             current: dict[str, str] = dict(conn.execute(SQL.current, names).fetchall())
             known = {(n, h) for n, h in conn.execute(SQL.known_graphs, names).fetchall()}
             answers, lanes = [], []
+            declared = {name: given for d in definitions for name, given in d.destinations.items()}
+            found = [destinations.Declared(name, given) for name, given in declared.items()]
+            destinations.declare(conn, found, only_new=only_new)
             for one in definitions:
                 what = _what(one, current.get(one.name), known=(one.name, one.hash) in known)
                 skip = only_new and (one.name, one.hash) in known

@@ -30,7 +30,8 @@ MOST: Final = 100_000
 LONGEST_HOLD_SECONDS: Final = 366 * 86_400.0
 _LISTED: Final = (
     "name", "rate", "burst", "concurrency", "base_url", "auth", "timeout_ms", "declared", "version",
-    "edited_at", "held", "held_until", "held_why", "held_by", "paused_by", "at_once", "parked", "calls_now",
+    "edited_at", "held", "held_until", "held_why", "held_by", "paused_by", "at_once", "parked",
+    "calls_now",
 )  # fmt: skip
 _TIMEOUT: Final = "10s"
 
@@ -146,9 +147,7 @@ def change(
             _check_burst(after["rate"], limits["burst"], limits["per_second"])
             conn.execute(SQL.change, {"name": name, **limits})
             detail = {"from": before, "to": {key: limits[key] for key in NAMES}}
-            audit.note(
-                conn, "limits", [f"destination:{name}"], actor=actor, why=why, detail=detail
-            )
+            audit.note(conn, "limits", [f"destination:{name}"], actor=actor, why=why, detail=detail)
             conn.execute(SQL.tell, {"names": [name]})
 
     retrying(act)

@@ -63,6 +63,8 @@ def pause(
             changed = conn.execute(SQL.pause, given).fetchone() is not None
             if changed:
                 audit.note(conn, "pause", [key], actor=by, why=why)
+            if changed and key.startswith("destination:"):
+                conn.execute(SQL.tell_limits, {"name": key.partition(":")[2]})
             return changed
 
     changed = retrying(act)
@@ -97,6 +99,8 @@ def resume(
                 conn.execute(SQL.forgive, {"pipeline": name, "until": None})
             if kind == "pool":
                 wake.wake(conn, [name])
+            elif kind == "destination":
+                conn.execute(SQL.tell_limits, {"name": name})
             elif gone:
                 conn.execute(SQL.tell_doors)
             return sorted(gone)
@@ -165,12 +169,12 @@ def _resolve(conn: Connection, what: str, *, triggers_only: bool) -> str:
         return f"{'triggers' if triggers_only else kind}:{name}"
     if kind == "trigger":
         return f"trigger:{_trigger(conn, name)}"
-    if kind == "pool":
-        names = [row[0] for row in conn.execute(SQL.pools).fetchall()]
-        if name not in names:
-            msg = f'there is no pool "{name}"'
-            hint = suggest.did_you_mean(name, names) or f"There are: {', '.join(names[:20])}"
-            raise NotThere(msg, hint=hint if names else "No worker and no pipeline names a pool.")
+    known = SQL.pools if kind == "pool" else SQL.destinations
+    names = [row[0] for row in conn.execute(known).fetchall()]
+    if name not in names:
+        msg = f'there is no {kind} "{name}"'
+        near = suggest.did_you_mean(name, names) or f"There are: {', '.join(names[:20])}"
+        raise NotThere(msg, hint=near if names else f"Nobody has named a {kind} yet.")
     return what
 
 

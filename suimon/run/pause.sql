@@ -24,6 +24,9 @@ union select v.value #>> '{config,pool}' from suimon.pipelines p join suimon.gra
   cross join json_each(g.body -> 'vertices') v where v.value #>> '{config,pool}' is not null
 order by 1 limit 1000;
 
+-- name: destinations
+select d.name from suimon.destinations d order by d.name limit 1000;
+
 -- By hand. A pause that the engine made becomes somebody's word: a good end does not lift it any more.
 -- name: pause
 insert into suimon.pauses as p (what, by, why) values (%(what)s, %(by)s, %(why)s)
@@ -74,6 +77,10 @@ where name = %(pipeline)s;
 -- Deliveries may go on.
 -- name: tell_doors
 select pg_notify('suimon_doors', 'deliveries');
+
+-- Whoever keeps a destination's limits looks again.
+-- name: tell_limits
+select pg_notify('suimon_limits', %(name)s);
 
 -- name: listed
 select p.what, p.automatic, p.by, p.why, p.runs::text[] as runs, p.at, t.pipeline, t.name

@@ -11,7 +11,8 @@ from typing import Any
 
 from suimon.core import reasons
 from suimon.db.connect import Connection
-from suimon.run import pause, read
+from suimon.errors import NotThere
+from suimon.run import destinations, pause, read
 from suimon.run.read import SQL, Run, as_json, named
 
 
@@ -114,7 +115,30 @@ def _paused(conn: Connection, run: Run, text: str) -> dict[str, Any]:
     return {"text": text, "pause": one}
 
 
+def _destination(conn: Connection, run: Run, text: str) -> dict[str, Any]:
+    name = (run.reason or "").partition(":")[2]
+    try:
+        one = destinations.show(conn, name)
+    except NotThere:
+        return {"text": f"{text} (nobody declares it any more)"}
+    parts = [f"at the latest at {as_json(run.wake_at)}"]
+    if one["held"]:
+        until = f"until {one['held_until']}" if one["held_until"] else "until it is released"
+        by = one["held_by"] or "the far side"
+        parts.append(f"held {until} by {by} ({one['held_why'] or 'no reason given'})")
+    if one["paused_by"]:
+        parts.append(f"paused by {one['paused_by']}; go on with: suimon resume destination:{name}")
+    if one["rate"]:
+        parts.append(f"its rate is {one['rate']}")
+    if one["concurrency"]:
+        parts.append(f"{one['at_once']} of {one['concurrency']} calls at once are being made")
+    parts.append(f"{one['parked']} runs wait for it")
+    return {"text": f"{text}; {'; '.join(parts)}", "destination": one}
+
+
 _MORE = {
+    "limit": _destination,
+    "held": _destination,
     "paused": _paused,
     "lane": _lane,
     "children": _children,

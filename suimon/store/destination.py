@@ -86,7 +86,8 @@ def take(conn: Connection, worker: int, ask: Ask) -> Given:
     got = clock.monotonic()
     if row is None or row[0] is None:
         return Given(None, sent=sent)
-    terms = Terms(*row[:7], row[7] / 1000)
+    name, version, per_second, burst, at_once, base_url, auth, timeout_ms = row[:8]
+    terms = Terms(name, version, per_second, burst, at_once, base_url, auth, timeout_ms / 1000)
     kept, places, n, first_s, step_s, lease_s, held_s, give_back, part, parked, pools = row[8:]
     calls: list[tuple[float, float]] = []
     if n and terms.per_second is not None and terms.burst is not None:

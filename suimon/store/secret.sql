@@ -67,3 +67,10 @@ delete from suimon.secret_keys k where not k.current and not exists (select from
 -- name: graphs
 select p.name, g.body::text from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
 where p.name > %(after)s order by p.name limit %(n)s;
+
+-- Live values of destinations, and where people are told.
+-- name: outside_of_graphs
+select d.auth, 'destination ' || d.name || ', auth' from suimon.destinations d where d.auth is not null
+union all
+select c.secret, 'channel ' || c.name || ', secret' from suimon.channels c where c.secret is not null
+order by 2;

@@ -1,4 +1,5 @@
-"""Who refers to which secret: triggers and tasks of the graphs that new runs get.
+"""Who refers to which secret: triggers and tasks of the graphs that new runs get, destinations,
+and channels of notifications.
 
 Older graphs, which running runs are pinned to, are not looked at. One page of graphs is in memory
 at a time.
@@ -21,11 +22,14 @@ _GRAPHS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One place that refers to a secret, by the reference it stands for."""
+    """One place that refers to a secret. Destinations and channels belong to no one pipeline."""
 
     reference: str
     pipeline: str
     where: str
+
+    def __str__(self) -> str:
+        return f"{self.pipeline}: {self.where}" if self.pipeline else self.where
 
     def to_json(self) -> dict[str, str]:
         return {"reference": self.reference, "pipeline": self.pipeline, "where": self.where}
@@ -48,13 +52,19 @@ def of_graph(pipeline: str, graph: Mapping[str, Any]) -> Iterator[Use]:
 
 def uses(conn: Connection, reference: str | None = None) -> Iterator[Use]:
     """All places, or those of one reference; by pipeline."""
+    for one in _all(conn):
+        if reference is None or one.reference == reference:
+            yield one
+
+
+def _all(conn: Connection) -> Iterator[Use]:
     after = ""
     while True:
         rows = conn.execute(SQL.graphs, {"after": after, "n": _GRAPHS}).fetchall()
         for pipeline, body in rows:
-            for one in of_graph(pipeline, orjson.loads(body)):
-                if reference is None or one.reference == reference:
-                    yield one
+            yield from of_graph(pipeline, orjson.loads(body))
         if len(rows) < _GRAPHS:
-            return
+            break
         after = rows[-1][0]
+    for reference, where in conn.execute(SQL.outside_of_graphs).fetchall():
+        yield Use(reference, "", where)

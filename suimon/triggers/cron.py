@@ -5,8 +5,8 @@ last one that was dealt with gets its run or is accounted for, and the row moves
 processes may call it. The idempotency key names trigger and instant, so that whatever happens an
 instant has one run.
 
-    the run of an earlier instant is still untouched in the queue: later ones fold into it
-    it was claimed, or has ended: a new run, with what passed meanwhile folded into it
+    the run of an earlier instant is queued and has not begun: later ones fold into it
+    it has begun, or ended: a new run, with what passed meanwhile folded into it
     instants passed while nobody looked, by `catchUp`:
         last    one late run, for the newest; those before it are folded into it
         all     a run for each, oldest first, at most `instants.KEEP`; older ones are missed

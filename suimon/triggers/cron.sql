@@ -22,12 +22,14 @@ from suimon.triggers t, (select coalesce(%(now)s::timestamptz, clock_timestamp()
 where t.retired_at is null and t.next_at is not null and t.kind in ('CRON', 'EVERY') and suimon.pause_of(t.id) is null
 group by n.now;
 
--- Instants fold into a run that nobody has claimed yet. No row: it was claimed meanwhile, or has ended. A claim or an
--- admission that passes the row by while it is locked here is made up for after the commit (submit.follow).
+-- Instants fold into a run that has never begun; a claim that was given back (no code, a pause, a drain) did not begin.
+-- No row: it was claimed meanwhile, or has ended. A claim or an admission that passes the row by while it is locked here
+-- is made up for after the commit (submit.follow).
 -- name: fold
 update suimon.runs r
 set input = jsonb_set(r.input, '{folded}', to_jsonb((r.input ->> 'folded')::bigint + %(count)s::bigint))
-where r.id = %(run)s and r.status = 'queued' and r.claim_no = 0
+where r.id = %(run)s and r.status = 'queued' and r.started_at is null
+  and not exists (select from suimon.attempts a where a.run_id = r.id)
 returning r.id::text, r.pool, r.lane, r.lane_rank, r.lane_limit;
 
 -- name: move_on

@@ -47,6 +47,8 @@ where exists (select from suimon.deliveries d where d.trigger_id = t.id and d.st
   and (t.retry_at is null or t.retry_at <= clock_timestamp())
 order by t.id limit 1000;
 
+-- (no row where nothing waits: greatest would make a zero of it, and a loop of that)
 -- name: next_in
 select greatest(extract(epoch from min(t.retry_at) - clock_timestamp()), 0)::float8 as in_s from suimon.triggers t
-where t.retry_at is not null and exists (select from suimon.deliveries d where d.trigger_id = t.id and d.state = 'waiting');
+where t.retry_at is not null and exists (select from suimon.deliveries d where d.trigger_id = t.id and d.state = 'waiting')
+having min(t.retry_at) is not null;

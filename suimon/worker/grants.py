@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from suimon.core import clock, secret_names
+from suimon.core.redact import SHORTEST
 from suimon.db.connect import Connection
-from suimon.errors import SecretError, SuimonError
+from suimon.errors import SecretTooShort, SuimonError
 from suimon.store import secret
 from suimon.store.secret_key import KeyRing
 
@@ -26,12 +27,6 @@ if TYPE_CHECKING:
 FRESH_SECONDS: Final = 1.0
 #: Values that are remembered at most.
 REMEMBERED: Final = 1000
-#: Shorter ones cannot be taken out of a log without taking half of it.
-SHORTEST: Final = 4
-
-
-class TooShortError(SecretError):
-    """A task was granted a secret that is too short to be hidden."""
 
 
 class Grants:
@@ -89,5 +84,5 @@ def _resolve(conn: Connection, *, ring: KeyRing, names: tuple[str, ...]) -> dict
     for reference, value in found.items():
         if len(value) < SHORTEST:
             msg = f'the secret "{references[reference]}" has fewer than {SHORTEST} characters'
-            raise TooShortError(msg, hint="It could not be taken out of logs; use a longer one.")
+            raise SecretTooShort(msg, hint="It could not be taken out of logs; use a longer one.")
     return {references[reference]: value for reference, value in found.items()}

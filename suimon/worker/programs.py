@@ -15,6 +15,7 @@ import orjson
 
 from suimon.core import door, shape
 from suimon.core import plan as planning
+from suimon.graph_fields import CONFIG_DEFAULTS
 from suimon.worker.held import Program, policy
 
 MAX_PROGRAMS: Final = 2000
@@ -162,6 +163,8 @@ class Programs:
         shared: dict[str, Any],
         specials: list[list[Any]],
     ) -> Program:
+        if "task" not in config:
+            return _http(number, vertex, config)
         settings = policy(dict(config))
         definition = {
             "n": number,
@@ -191,3 +194,18 @@ class Programs:
                     self.evicted.append(self._known.pop(old).number)
             found = self._known[key] = make(next(self._numbers))
         return found
+
+
+def _http(number: int, vertex: str, config: Mapping[str, Any]) -> Program:
+    """The program of an HTTP vertex: the engine's own function, in a slot like any other."""
+    config = {**CONFIG_DEFAULTS[shape.HTTP], **config}
+    definition = {
+        "n": number,
+        "kind": "http",
+        "vertex": vertex,
+        "destination": config["destination"],
+        "method": config["method"],
+        "expect": config.get("expect"),
+    }
+    settings = policy(config)
+    return Program(number, "", definition, destination=config["destination"], **settings)

@@ -34,9 +34,10 @@ from suimon.core import clock
 from suimon.core.redact import Redactor
 from suimon.worker import processes, slot_code, slot_spawn, slot_turns, wire
 from suimon.worker.slot_async import AsyncLane
+from suimon.worker.slot_end import encode, failure, microseconds
 from suimon.worker.slot_io import Commands, Output, leave
 from suimon.worker.slot_logs import Capture, RunLog
-from suimon.worker.slot_run import CURRENT, Desk, Program, Run, encode, failure, microseconds
+from suimon.worker.slot_run import CURRENT, Desk, Program, Run
 from suimon.worker.slot_tidy import Tidy, remember_processes
 
 TICK_SECONDS = 0.25

@@ -15,7 +15,8 @@ from typing import Any
 
 from suimon.core import clock
 from suimon.worker import slot_turns, wire
-from suimon.worker.slot_run import CURRENT, Run, encode, failure, microseconds
+from suimon.worker.slot_end import encode, failure, microseconds
+from suimon.worker.slot_run import CURRENT, Run
 
 
 class AsyncLane:

@@ -68,7 +68,6 @@ class OnWire:
         left = max(0.001, self.ends_by - clock.monotonic())
         return left if timeout is None else min(timeout, left)
 
-
     def judged(self, host: str, port: int, found: list[Any]) -> str:
         """The first of the addresses that the name was resolved to, if all are open."""
         assert self.allow is not None
@@ -426,7 +425,7 @@ class Clients:
             if self._in_loop is None:
                 self._in_loop = AsyncConnections()
             made = httpx2.AsyncClient(
-                base_url=base, timeout=None, trust_env=False,  # noqa: S113 - the destination's
+                base_url=base, timeout=None, trust_env=False,
                 transport=AsyncTransport(run, name, self._in_loop),
             )  # fmt: skip
             made.event_hooks = {"request": [_async_hook(run, key)], "response": []}
@@ -434,7 +433,7 @@ class Clients:
         if self._plain is None:
             self._plain = Connections()
         plain = httpx2.Client(
-            base_url=base, timeout=None, trust_env=False,  # noqa: S113 - the destination's
+            base_url=base, timeout=None, trust_env=False,
             transport=Transport(run, name, self._plain),
         )  # fmt: skip
         plain.event_hooks = {"request": [_hook(run, key)], "response": []}

@@ -18,7 +18,8 @@ import orjson
 from suimon import errors
 from suimon.core import jsonsafe
 from suimon.worker import slot_code, wire
-from suimon.worker.slot_run import WAIT_SECONDS, Run, describe
+from suimon.worker.slot_end import describe
+from suimon.worker.slot_run import WAIT_SECONDS, Run
 
 KEY_CHARS = 1000
 

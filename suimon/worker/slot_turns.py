@@ -32,7 +32,7 @@ SIBLING_SECONDS = 1.0
 Steps: TypeAlias = Generator[tuple[str, Any], Any, Any]
 
 
-class NotYet(Later):  # noqa: N818  (it is no error)
+class NotYet(Later):
     """Its turn at a destination is too far away to be waited for in a slot."""
 
     waits_for_turn = True
@@ -179,7 +179,7 @@ def wait(run: slot_run.Run, steps: Steps) -> Any:
                 answer = run.ask(value)
             else:
                 time.sleep(value)
-        except BaseException as error:  # noqa: BLE001 - the steps clean up and let it pass
+        except BaseException as error:
             steps.throw(error)
             raise
 
@@ -198,7 +198,7 @@ async def wait_async(run: slot_run.Run, steps: Steps) -> Any:
                 answer = await run.ask_async(value)
             else:
                 await asyncio.sleep(value)
-        except BaseException as error:  # noqa: BLE001 - as above
+        except BaseException as error:
             steps.throw(error)
             raise
 
@@ -216,7 +216,7 @@ class LimitBlock:
 
     def __enter__(self) -> None:
         if self._run.is_async:
-            msg = 'in an `async def` task write `async with ctx.limit(...)`'
+            msg = "in an `async def` task write `async with ctx.limit(...)`"
             raise TypeError(msg)
         if not self._nested():
             self._take(wait(self._run, get_turn(self._run, self._name)))

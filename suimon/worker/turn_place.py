@@ -379,7 +379,7 @@ class Place:
         if self.held_until is None or self.held_until <= now:
             self.due_at = min(self.due_at, max(now, self.asked_at + 0.05))
 
-    def next_at(self, now: float) -> float:
+    def next_at(self) -> float:
         """When something is to be done here."""
         soonest = math.inf if self.asking else self.due_at
         soonest = min(soonest, self.wake_at)

@@ -156,7 +156,7 @@ class Turns:
             place = self._places[name]
             self._serve(place, now)
             self._round(place, now)
-            self.next_at = min(self.next_at, place.next_at(now))
+            self.next_at = min(self.next_at, place.next_at())
             if place.is_idle():
                 del self._places[name]
 
@@ -177,7 +177,7 @@ class Turns:
         self._serve(place, now)
         if place.waiting:
             place.hurry(now)
-        self.next_at = min(self.next_at, place.next_at(now))
+        self.next_at = min(self.next_at, place.next_at())
 
     # ------------------------------------------------------------------ serving
 

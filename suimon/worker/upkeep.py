@@ -143,6 +143,7 @@ class Upkeep(threading.Thread):
                     for name, act in acts:
                         self._asked.setdefault(name, act)
                 self._ending.wait(0.5)
+        self._files.close()
         if conn is not None:
             conn.close()
 

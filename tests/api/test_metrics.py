@@ -22,8 +22,9 @@ def parsed(text: bytes) -> dict[str, dict[tuple[str, ...], float]]:
     for family in text_string_to_metric_families(text.decode()):
         assert family.type == "gauge", family.name
         for sample in family.samples:
-            labels = tuple(sample.labels.values())
-            found.setdefault(sample.name.removeprefix("suimon_"), {})[labels] = sample.value
+            name = sample.name.removeprefix("suimon_")
+            labels = tuple(sample.labels[label] for label in metrics.METRICS[name][0])
+            found.setdefault(name, {})[labels] = sample.value
     return found
 
 

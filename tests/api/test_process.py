@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -131,6 +133,18 @@ def test_readiness_tells_the_versions(db_url: str, conn: object, tmp_path: Path)
         assert (answer.status_code, answer.json()["code"]) == (503, "SUI-1002")
         assert answer.headers["retry-after"]
         assert server.get("/healthz").status_code == 200
+
+
+def test_a_worker_never_imports_the_web_framework() -> None:
+    """Nor does `suimon --help`: what a server alone needs costs nobody else anything."""
+    code = (
+        "import sys, suimon.worker.worker, suimon.cli.worker, suimon.cli.main, suimon.client;"
+        "print(*({'fastapi', 'starlette', 'uvicorn', 'suimon.api'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == ""
 
 
 def test_logs_are_json_lines_without_queries(api_url: str, lab: Lab, tmp_path: Path) -> None:

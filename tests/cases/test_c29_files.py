@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -38,11 +37,13 @@ def counting(name, trigger):
     p = Pipeline(name, concurrency=None, max_queued=20000)
     p.on(trigger)
     p.run("count", count, p.read("rows", p.input.path, format="csv"))
+    return p
 
 def naming(name, *triggers):
     p = Pipeline(name, concurrency=None, max_queued=20000)
     p.on(*triggers)
     p.run("same", same, p.input.path, p.input.name)
+    return p
 """
 
 
@@ -66,7 +67,7 @@ def await_outputs(engine: Engine, pipeline: str, wanted: list[Any]) -> None:
 
 def test_c29_slow_upload(engine: Engine) -> None:
     """The large file is written until the small one's run has ended, and for 40 pieces."""
-    engine.module("m", CODE + 'counting("slow", File("in/*.csv", settle="4s"))')
+    engine.module("m", CODE + 'slow = counting("slow", File("in/*.csv", settle="4s"))')
     inbox = inbox_of(engine, "in")
     engine.deploy()
     engine.worker()
@@ -91,8 +92,8 @@ def test_c29_slow_upload(engine: Engine) -> None:
 def test_c30_temporary_and_lock_files(engine: Engine) -> None:
     """With the usual list of names, and with another one for this trigger."""
     trigger = 'File("in/*.{}", settle="300ms")'
-    code = f'naming("usual", {trigger.format("xlsx")}, {trigger.format("csv")})\n'
-    code += 'naming("own", File("in/*", settle="300ms", ignore=["monthly.csv", "*.part"]))'
+    code = f'usual = naming("usual", {trigger.format("xlsx")}, {trigger.format("csv")})\n'
+    code += 'own = naming("own", File("in/*", settle="300ms", ignore=["monthly.csv", "*.part"]))'
     engine.module("m", CODE + code)
     inbox = inbox_of(engine, "in")
     engine.deploy()
@@ -116,7 +117,7 @@ def test_c30_temporary_and_lock_files(engine: Engine) -> None:
 @pytest.mark.timeout(400)
 def test_c31_ten_thousand_files_in_a_moment(engine: Engine) -> None:
     """With inotify; the worker whose turn it is to list is killed half-way."""
-    engine.module("m", CODE + 'naming("many", File("in/*", settle="500ms", mode="watch"))')
+    engine.module("m", CODE + 'many = naming("many", File("in/*", settle="500ms", mode="watch"))')
     inbox = inbox_of(engine, "in")
     aside = inbox_of(engine, "aside")
     engine.deploy()
@@ -136,7 +137,7 @@ def test_c31_ten_thousand_files_in_a_moment(engine: Engine) -> None:
     count = "select count(*) from suimon.deliveries"
     engine.until(lambda: engine.one(count) > 2_000, "some have arrived", 60)
     memory = [peak_mb(worker.pid) for worker in workers]
-    workers[0].kill(signal.SIGKILL)
+    workers[0].kill9()
     for each in writers:
         each.join()
     done = "select count(*) from suimon.runs where status = 'succeeded'"
@@ -170,9 +171,10 @@ def sales(name, **options):
     p = Pipeline(name, concurrency=None)
     p.on(File(name + "/*.csv", settle="300ms", **options))
     p.run("first", first, p.read("rows", p.input.path))
+    return p
 
-sales("kept")
-sales("moved", done="done")
+kept = sales("kept")
+moved = sales("moved", done="done")
 """
 
 
@@ -191,21 +193,27 @@ def test_c32_same_name_again_with_new_content(engine: Engine, pipeline: str) -> 
             os.utime(made, (at, at))
         made.rename(inbox / "sales.csv")
 
+    def moved(number: int) -> None:
+        if pipeline == "moved":
+            done = inbox / "done"
+            engine.until(lambda: len(list(done.glob("sales*"))) == number, "moved to done")
+
     deliver(1, at=1_900_000_000)
     await_outputs(engine, pipeline, [["1"] * 3])
+    moved(1)
     deliver(2, at=1_900_000_000)
     engine.noted("reading", 4)
     deliver(3)
     engine.until(lambda: ["3"] * 3 in outputs(engine, pipeline), "the run of v3")
     engine.project.mark("go-on-s")
     await_outputs(engine, pipeline, [["1"] * 3, ["2"] * 3, ["3"] * 3])
+    moved(2)
     deliver(3)
     await_outputs(engine, pipeline, [["1"] * 3, ["2"] * 3, ["3"] * 3, ["3"] * 3])
+    moved(3)
     if pipeline == "moved":
-        left = {"sales.csv", "sales (2).csv", "sales (3).csv"}
-        done = inbox / "done"
-        engine.until(lambda: {p.name for p in done.glob("s*")} == left, "three files in done")
-        assert {(done / name).read_text()[2] for name in left} == {"1", "3"}
+        found = {path.name: path.read_text()[2] for path in (inbox / "done").iterdir()}
+        assert found == {"sales.csv": "1", "sales (2).csv": "3", "sales (3).csv": "3"}
 
 
 def test_c32_a_file_that_is_overwritten_before_its_run_reads_is_never_mixed(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""C66: a secret in another spelling; who may have one; keys, rotation and processes around it."""
+"""C66: a secret in another spelling; who may have one, and what is told when it cannot be had."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 from support.engine import Engine
-from support.worker_process import WorkerProcess
-
-from suimon.store import secret
-from suimon.store.secret_key import KeyRing
+from support.secrets import KEY, OTHER, VALUE, store
 
 pytestmark = pytest.mark.acceptance
 
-VALUE = 'p@ss/w%rd+\n"zwei'
-KEY, NEW = (base64.b64encode(bytes([n]) * 32).decode() for n in (7, 8))
-OTHER = base64.b64encode(bytes([9]) * 32).decode()
 MARK = "[secret crm]"
 
 #: What may be seen of the value nowhere; each four characters or more of it.
@@ -95,15 +89,6 @@ def take(item):
 p = Pipeline("names", concurrency=None)
 p.spawn("each", take, p.run("items", items), key="name")
 """
-
-
-def ring(current: str = KEY, old: str | None = None) -> KeyRing:
-    given = {"SUIMON_SECRET_KEY": current}
-    return KeyRing.of(given | ({"SUIMON_SECRET_KEY_OLD": old} if old else {}))
-
-
-def store(engine: Engine, name: str = "crm", value: str = VALUE) -> None:
-    secret.put(engine.conn, ring(), name, value, by="test")
 
 
 def everything_stored(engine: Engine) -> str:
@@ -254,163 +239,6 @@ def test_references_to_environment_and_files_are_resolved_by_the_worker(
             shown = Path(f"/proc/{pid}/{name}").read_bytes()
             for hidden in (b"hook-secret-value", b"HOOK_SECRET", KEY.encode(), b"SECRET_KEY"):
                 assert hidden not in shown, (pid, name)
-
-
-AFFINITY = """
-@pipeline(concurrency=None, secrets=["crm"])
-def one(ctx):
-    return [os.getpid(), len(ctx.secret("crm"))]
-
-@pipeline(concurrency=None, secrets=["erp"])
-def two(ctx):
-    return [os.getpid(), len(ctx.secret("erp"))]
-
-@pipeline(concurrency=None)
-def three():
-    return [os.getpid(), 0]
-"""
-
-
-def test_a_slot_that_held_a_secret_serves_no_other_pipeline(engine: Engine) -> None:
-    engine.module("m", AFFINITY)
-    engine.deploy()
-    store(engine)
-    store(engine, "erp", "the other value")
-    worker = engine.command_worker(slots=1, env={"SUIMON_SECRET_KEY": KEY})
-    first = [engine.wait(engine.submit("three")).output[0] for _ in range(2)]
-    assert len(set(first)) == 1
-    ones = {engine.wait(engine.submit("one")).output[0] for _ in range(3)}
-    assert ones == set(first), "it has held none before"
-    two = engine.wait(engine.submit("two")).output[0]
-    three = engine.wait(engine.submit("three")).output[0]
-    assert len({*ones, two, three}) == 3
-    assert worker.log.count("it has held secrets of") == 2
-
-
-def test_no_slot_serves_two_pipelines_of_a_crowd(engine: Engine) -> None:
-    engine.module("m", AFFINITY)
-    engine.deploy()
-    store(engine)
-    store(engine, "erp", "the other value")
-    engine.command_worker(slots=2, env={"SUIMON_SECRET_KEY": KEY})
-    runs = {
-        name: engine.submit_many(name, [{} for _ in range(40)]) for name in ("one", "two", "three")
-    }
-    seen: dict[str, set[int]] = {}
-    for name, ids in runs.items():
-        engine.wait_all(ids)
-        seen[name] = {engine.run(one).output[0] for one in ids}
-    assert not seen["one"] & seen["two"]
-
-
-def test_each_step_has_its_own_grants(engine: Engine) -> None:
-    engine.module(
-        "m",
-        """
-        @task(secrets=["crm"])
-        def one(ctx):
-            return len(ctx.secret("crm"))
-
-        @task(secrets=["erp"])
-        def two(n, ctx):
-            return n + len(ctx.secret("erp"))
-
-        @task
-        def three(n, ctx):
-            try:
-                ctx.secret("erp")
-            except Fatal:
-                raise
-            except Exception as error:
-                return [n, error.code]
-
-        p = Pipeline("steps", concurrency=None)
-        p.run("three", three, p.run("two", two, p.run("one", one)))
-        """,
-    )
-    engine.deploy()
-    store(engine)
-    store(engine, "erp", "the other value")
-    engine.command_worker(slots=2, env={"SUIMON_SECRET_KEY": KEY})
-    run = engine.wait(engine.submit("steps"))
-    assert run.output == [len(VALUE) + len("the other value"), "SUI-8004"]
-
-
-def test_children_of_a_fan_out_have_theirs(engine: Engine) -> None:
-    engine.module(
-        "m",
-        """
-        @task(secrets=["crm"])
-        def each(n, ctx):
-            return len(ctx.secret("crm")) + n
-
-        p = Pipeline("many", concurrency=None)
-        p.spawn("kids", each, list(range(300)))
-        """,
-    )
-    engine.deploy()
-    store(engine)
-    engine.command_worker(slots=2, env={"SUIMON_SECRET_KEY": KEY})
-    engine.wait(run := engine.submit("many"))
-    ends = "select count(*), sum(output::int) from suimon.runs where parent_id = %s"
-    assert engine.sql(ends, run) == [(300, 300 * len(VALUE) + 299 * 150)]
-
-
-def test_async_tasks_of_two_pipelines_share_no_slot_with_secrets(engine: Engine) -> None:
-    engine.module(
-        "m",
-        """
-        @pipeline(concurrency=None, secrets=["crm"])
-        async def one(ctx):
-            note("seen", os.getpid(), "one", len(ctx.secret("crm")))
-            await asyncio.sleep(0.01)
-
-        @pipeline(concurrency=None)
-        async def two():
-            await asyncio.sleep(0.01)
-            note("seen", os.getpid(), "two")
-        """,
-    )
-    engine.deploy()
-    store(engine)
-    engine.command_worker("--async-per-slot", "4", slots=2, env={"SUIMON_SECRET_KEY": KEY})
-    engine.wait_all([engine.submit(("one", "two")[n % 2]) for n in range(40)])
-    bound: set[str] = set()
-    for pid, name, *_ in engine.noted("seen", 40):
-        if name == "one":
-            bound.add(pid)
-        assert name == "one" or pid not in bound, "a run of another pipeline beside or after it"
-
-
-def until_value(engine: Engine, length: int) -> None:
-    def there() -> bool:
-        return bool(engine.wait(engine.submit("one")).output[1] == length)
-
-    engine.until(there, f"a value of {length} characters")
-
-
-def test_keys_are_rotated_under_running_workers(engine: Engine) -> None:
-    """With both keys in every process, nothing fails while values are encrypted anew."""
-    engine.module("m", AFFINITY)
-    engine.deploy()
-    store(engine)
-    both = {"SUIMON_SECRET_KEY": NEW, "SUIMON_SECRET_KEY_OLD": KEY}
-    engine.command_worker(slots=1, env=both)
-    until_value(engine, len(VALUE))
-    cli(engine, "secrets", "rotate", env=both)
-    assert engine.sql("select count(*) from suimon.secret_keys") == [(1,)]
-    secret.put(engine.conn, ring(NEW), "crm", "new value", by="test")
-    until_value(engine, len("new value"))
-    fine = engine.command_worker(slots=1, env={"SUIMON_SECRET_KEY": NEW})
-    assert fine.running
-    old = engine.command("worker", str(engine.project.root), env={"SUIMON_SECRET_KEY": KEY})
-    assert old.wait() == 4
-
-
-def cli(engine: Engine, *words: str, env: dict[str, str]) -> WorkerProcess:
-    done = engine.command(*words, env=env)
-    assert done.wait() == 0, done.log
-    return done
 
 
 def test_no_task_is_granted_the_engines_own_variables(engine: Engine) -> None:

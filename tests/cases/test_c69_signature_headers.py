@@ -52,7 +52,7 @@ def test_c69_signature_header_with_non_ascii_characters(engine: Engine) -> None:
         "empty": ("",),
         "wrong": (wrong,),
         "too short": (good[:10],),
-        "long": ("v1," + "A" * 30_000,),
+        "long": ("v1," + "A" * 1_000_000,),
         "accent": ("v1,é",),
         "Japanese": ("v1,署名".encode(),),
         "twice": ("right", wrong),
@@ -67,9 +67,7 @@ def test_c69_signature_header_with_non_ascii_characters(engine: Engine) -> None:
     answers = {case: try_fault(case, 0) for case in faults}
     assert {answer.status for answer in answers.values()} == {401}
     assert len({answer.body for answer in answers.values()}) == 1
-    huge = send("huge", "v1," + "A" * 1_000_000)  # refused before anybody reads it
-    assert huge.status in (400, 401, 431)
-    assert b"Traceback" not in huge.body + answers["accent"].body
+    assert b"Traceback" not in answers["accent"].body
     accepted = send("good", right("good")["webhook-signature"])
     assert accepted.status == 202
     assert engine.one("select count(*) from suimon.runs") == 1

@@ -34,8 +34,13 @@ def notices_to(lab: Lab, url: str, allow: str = "") -> tuple[str, str | None]:
     return found["state"], found["why"]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "[::ffff:127.0.0.1]",
-                                  "2130706433", "0177.0.0.1", "0x7f.1", "0.0.0.0", "127.1"])  # fmt: skip
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1", "[::1]", "localhost", "[::ffff:127.0.0.1]", "2130706433", "0177.0.0.1",
+        "0x7f.1", "0.0.0.0", "127.1",
+    ],
+)  # fmt: skip
 def test_c75_a_service_on_loopback_is_not_reached(lab: Lab, host: str) -> None:
     with hook() as inside:
         found = notices_to(lab, f"http://{host}:{inside.port}/secret?token=hush")

@@ -41,11 +41,11 @@ def home() -> Iterator[Path]:
 class Dev:
     """A `suimon dev` under way."""
 
-    def __init__(self, home: Path, path: Path, url: str | None = None) -> None:
+    def __init__(self, home: Path, path: Path, url: str | None = None, *more: str) -> None:
         self.log = home / "dev.log"
         with self.log.open("wb") as stream:
             self.process = subprocess.Popen(
-                Cli.command("dev", str(path), "--home", str(home / "data")),
+                Cli.command("dev", str(path), "--home", str(home / "data"), *more),
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
@@ -139,3 +139,34 @@ def test_with_a_server_of_your_own(home: Path, empty_db_url: str) -> None:
         assert not (home / "data").exists()
     finally:
         assert dev.end() == 0
+
+
+def test_the_api_runs_beside_the_worker_at_the_next_free_port(
+    home: Path, empty_db_url: str
+) -> None:
+    """It says where, answers there, and ends with it; the port before is somebody else's."""
+    import re
+    import socket
+    import urllib.request
+
+    path = home / "pipelines"
+    path.mkdir()
+    (path / "work.py").write_text(CODE, encoding="utf-8")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        dev = Dev(home, path, empty_db_url, "--port", str(port))
+        try:
+            dev.says("ready")
+            dev.says("listening on")
+            found = re.search(r"listening on (http://\S+)", dev.log.read_text())
+            assert found
+            assert f":{port}" not in found[1]
+            assert f"API: {found[1]}/api/v1" in dev.log.read_text()
+            with urllib.request.urlopen(f"{found[1]}/api/v1/pipelines", timeout=30) as answer:
+                assert b'"answer"' in answer.read()
+            below = processes.descendants(dev.process.pid)
+        finally:
+            assert dev.end() == 0
+    assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]

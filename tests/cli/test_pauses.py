@@ -26,7 +26,7 @@ def test_pause_list_and_resume(cli: Cli, deployed: Path) -> None:
     again = cli(*one["resume"].split()[1:], "--json")
     assert again.json == {"resumed": ["pipeline:free"], "let_in": 0}
     assert "was not paused" in cli("resume", "pipeline", "free").out
-    shown = cli("audit", "--json").json["records"]
+    shown = cli("audit", "list", "--json").json["audit"]
     assert [(r["actor"], r["action"]) for r in shown if r["target"] == "pipeline:free"][-1] == (
         "ada",
         "pause",

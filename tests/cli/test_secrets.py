@@ -116,7 +116,9 @@ def test_without_a_key_or_with_a_wrong_one_nothing_is_stored(secrets: Secrets) -
     assert secrets("list", "--json").json["secrets"][0]["version"] == 1
 
 
-def test_who_uses_it_is_told_and_it_is_not_removed_meanwhile(secrets: Secrets, used: Path) -> None:
+def test_who_uses_it_is_told_and_it_is_not_removed_meanwhile(
+    secrets: Secrets, used: Path, conn: Connection
+) -> None:
     secrets.set("crm_token")
     secrets.set("hook")
     (use,) = secrets("where-used", "crm_token", "--json").json["uses"]
@@ -126,6 +128,12 @@ def test_who_uses_it_is_told_and_it_is_not_removed_meanwhile(secrets: Secrets, u
     assert hook["where"] == "WEBHOOK orders, secret"
     (env,) = secrets("where-used", "env:HOOK_SECRET", "--json").json["uses"]
     assert env["reference"] == "env:HOOK_SECRET"
+    conn.execute(
+        "insert into suimon.channels (name, kind, target, secret, kinds)"
+        " values ('ops', 'webhook', 'https://ops.example', 'secret:hook', '{run.failed}')"
+    )
+    (_, channel) = secrets("where-used", "hook", "--json").json["uses"]
+    assert channel["where"] == "channel ops, secret"
     refused = secrets("remove", "crm_token")
     assert refused.code == 5
     assert "posts: vertex post" in refused.err

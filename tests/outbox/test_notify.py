@@ -116,9 +116,7 @@ def test_dead_letters_of_one_cause_are_one_notice_an_hour(lab: Lab) -> None:
 
 def test_a_pause_by_failures_is_told_and_one_by_hand_is_not(lab: Lab) -> None:
     notify.add(lab.conn, "ops", **HOOK)
-    insert = (
-        "insert into suimon.pauses (what, automatic, by, why) values (%s, %s = 'yes', 'x', 'why')"
-    )
+    insert = "insert into suimon.pauses (what, automatic, by) values (%s, %s = 'yes', 'x')"
     lab.sql(insert, "triggers:p", "yes")
     lab.sql(insert, "triggers:q", "no")
     (one,) = told(lab)

@@ -108,8 +108,10 @@ def test_many_go_in_batches_and_the_rest_is_done_next_time(
     assert retention.prune(door.conn, seconds=60) == (1, False)
 
 
-@pytest.mark.parametrize(("state", "days", "work"), [("refused", 8, True), ("delivered", 31, True),
-                                                     ("delivered", 8, False), ("dead", 99, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("state", "days", "work"),
+    [("refused", 8, True), ("delivered", 31, True), ("delivered", 8, False), ("dead", 99, False)],
+)
 def test_the_sweep_sees_whether_there_is_work(
     door: Lab, state: str, days: float, work: bool
 ) -> None:

@@ -141,4 +141,35 @@ SABOTAGES = (
         "and p.reason = 'nobody' and not p.cancel_requested",
         "tests/interleavings/test_fan_out.py tests/property",
     ),
+    Sabotage(
+        "a slot serves anybody after it held a secret", "suimon/worker/held.py",
+        "            return self.bound is None or self.bound == pipeline",
+        "            return True",
+        "tests/acceptance/test_secret_slots.py",
+    ),
+    Sabotage(
+        "a secret is bound to nothing", "suimon/store/secret.py",
+        'return f"{name}|{version}|{key_id}".encode()', 'return b"nothing"',
+        "tests/store/test_secret.py",
+    ),
+    Sabotage(
+        "a secret in two pieces is shown", "suimon/core/redact.py",
+        "self._of.marks, _begins_at(text, names, 0))", "self._of.marks, len(text))",
+        "tests/core/test_redact.py",
+    ),
+    Sabotage(
+        "secrets stay in results", "suimon/worker/slot_end.py",
+        "return hidden.json(text) if hidden else text", "return text",
+        "tests/cases/test_c66_secrets.py",
+    ),
+    Sabotage(
+        "a right signature beside a wrong one", "suimon/core/signatures.py",
+        "    if len(found) != 1:", "    if not found:",
+        "tests/core/test_signatures.py",
+    ),
+    Sabotage(
+        "two senders share their ids", "suimon/triggers/webhook.py",
+        'else f"{trigger.name}:{named}"', "else named",
+        "tests/triggers/test_webhook.py",
+    ),
 )  # fmt: skip

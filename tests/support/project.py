@@ -77,7 +77,10 @@ class Project:
     def deploy(self, url: str) -> list[str]:
         """Read the code in a child process, store the graphs, make them current; their names."""
         loaded = load_path(self.root).check()
-        made = [deploy.Definition(one.name, one.hash, one.graph) for one in loaded.pipelines]
+        made = [
+            deploy.Definition(one.name, one.hash, one.graph, loaded.destinations)
+            for one in loaded.pipelines
+        ]
         with connect(url, name="deploy") as conn:
             return [one.name for one in deploy.deploy(conn, made, folder=str(self.root))]
 

@@ -13,6 +13,7 @@ from support.sessions import Sessions
 
 from suimon.core import instants
 from suimon.db.connect import connect
+from suimon.run import claim, retry
 from suimon.triggers import cron, schedules
 
 pytestmark = pytest.mark.portable
@@ -59,7 +60,7 @@ def test_looking_again_starts_nothing_again(clock: Clock) -> None:
 
 def test_the_previous_instant_is_the_last_one_that_was_dealt_with(clock: Clock) -> None:
     clock.deploy("p", {**HOURLY, "tz": "Asia/Tokyo"})
-    clock.run_to("2026-03-02T12:10:00", each=clock.finish_all)
+    clock.run_to("2026-03-02T12:10:00", most=timedelta(minutes=5), each=clock.finish_all)
     assert [one["previous_at"] for one in clock.runs("p")] == [
         None, "2026-03-02T19:00:00+09:00", "2026-03-02T20:00:00+09:00",
     ]  # fmt: skip
@@ -100,8 +101,8 @@ def test_while_one_runs_one_waits_and_later_ones_fold_into_it(clock: Clock) -> N
     assert clock.runs("p")[2]["previous_at"] == "2026-03-02T09:35:00+00:00"
 
 
-def test_a_run_that_was_released_by_its_worker_takes_no_more(clock: Clock) -> None:
-    """It has been claimed once: somebody may have read its input."""
+def test_a_run_that_has_begun_takes_no_more(clock: Clock) -> None:
+    """It waits for its next try: somebody has read its input."""
     clock.deploy("p", MINUTELY)
     clock.run_to("2026-03-02T09:31:30")
     worker = clock.lab.worker()
@@ -109,6 +110,30 @@ def test_a_run_that_was_released_by_its_worker_takes_no_more(clock: Clock) -> No
     clock.lab.again(worker, row)
     clock.run_to("2026-03-02T09:32:30")
     assert folded(clock) == [0, 0]
+
+
+def test_a_run_that_is_retried_takes_no_more(clock: Clock) -> None:
+    """It had its input once, and is to run again with the same."""
+    clock.deploy("p", MINUTELY)
+    clock.run_to("2026-03-02T09:31:30")
+    worker = clock.lab.worker()
+    (row,) = clock.lab.claim(worker)
+    clock.lab.end(worker, row, "failed")
+    retry.apply(clock.lab.conn, retry.plan(clock.lab.conn, [row.id]), actor="test")
+    assert clock.lab.status(row.id) == "queued"
+    clock.run_to("2026-03-02T09:32:30")
+    assert folded(clock) == [0, 0]
+
+
+def test_a_run_that_was_given_back_unbegun_takes_the_next_ones(clock: Clock) -> None:
+    """No worker has the code: one waits, not one for each instant."""
+    clock.deploy("p", MINUTELY)
+    worker = clock.lab.worker()
+    for minute in range(31, 35):
+        clock.run_to(f"2026-03-02T09:{minute}:30")
+        for row in clock.lab.claim(worker):
+            claim.hold_back(clock.lab.conn, worker, [(row.id, row.claim_no, "no_code:m:f")])
+    assert folded(clock) == [3]
 
 
 def test_an_instant_that_meets_a_claim_gets_a_run_of_its_own(
@@ -381,13 +406,13 @@ def test_a_planned_instant_is_not_run_twice_when_the_clock_was_set_back(clock: C
 def test_a_calendar_comes_back_from_a_clock_that_was_wrong_by_years(clock: Clock) -> None:
     """Until it is right again nothing would run; keys hold every planned instant at one run."""
     clock.deploy("p", HOURLY)
-    clock.run_to("2026-03-02T10:10:00", each=clock.finish_all)
+    clock.run_to("2026-03-02T10:10:00", most=timedelta(minutes=5), each=clock.finish_all)
     clock.move(days=3650)
     clock.look()
     assert len(clock.runs("p")) == 2
     clock.finish_all()
     clock.move(days=-3650, minutes=-20)
-    clock.run_to("2026-03-02T11:10:00", each=clock.finish_all)
+    clock.run_to("2026-03-02T11:10:00", most=timedelta(minutes=5), each=clock.finish_all)
     planned = clock.planned("p")
     assert len(planned) == len(set(planned)) == 3
     assert planned[-1] == "2026-03-02T11:00:00+00:00"
