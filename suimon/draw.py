@@ -31,6 +31,7 @@ _FILL: Final = {
     shape.SPAWNER: "#d9e8fb",
     shape.START: "#d9e8fb",
     shape.HTTP: "#fbe9d9",
+    shape.SQL: "#dcefe0",
     shape.TASK: "#ffffff",
     shape.WAIT: "#fdf0d5",
 }
@@ -106,6 +107,8 @@ def _does(graph: Graph, vertex: str) -> str:
             return str(config.get("task") or config.get("pipeline") or "")
         case shape.HTTP:
             return f"{config.get('method', 'GET')} {config.get('destination', '')}"
+        case shape.SQL:
+            return " ".join(str(config.get("query", "")).split())
         case shape.READ:
             path = inputs.get("path")
             return _reference(path) if refs.is_reference(path) else str(path)

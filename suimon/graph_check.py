@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from suimon import graph_fields as fields
-from suimon.core import jsonsafe, refs, shape
-from suimon.core.shape import CONDITIONS, HTTP, MERGE, READ, SPAWNER, START, TASK, WAIT
+from suimon.core import jsonsafe, refs, shape, sql_text
+from suimon.core.shape import CONDITIONS, HTTP, MERGE, READ, SPAWNER, SQL, START, TASK, WAIT
 from suimon.core.suggest import did_you_mean, one_of
 from suimon.destination import problems
 from suimon.errors import InvalidJson, Mistake
@@ -188,9 +188,25 @@ def _check_vertex(name: str, vertex: Any, notes: Notes) -> bool:
     sound &= _check_inputs(name, kind, vertex.get("inputs", {}), notes)
     sound &= _check_config(name, kind, vertex.get("config", {}), notes)
     sound &= _check_conditions(name, kind, vertex, notes)
+    if kind == SQL and sound:
+        _check_parameters(name, vertex.get("config", {}), vertex.get("inputs", {}), notes)
     if kind == WAIT and sound:
         _check_wait(name, {**vertex.get("inputs", {}), **vertex.get("config", {})}, notes)
     return sound
+
+
+def _check_parameters(
+    name: str, config: Mapping[str, Any], inputs: Mapping[str, Any], notes: Notes
+) -> None:
+    """An SQL vertex's inputs are its query's parameters, all of them and no others."""
+    wanted = sql_text.parameters(config["query"]) if isinstance(config.get("query"), str) else []
+    for key in inputs:
+        if key not in wanted:
+            message = f'the query has no parameter "${key}"'
+            notes.add(name, f"inputs.{key}", message, one_of(key, wanted) if wanted else None)
+    for parameter in wanted:
+        if parameter not in inputs:
+            notes.add(name, f"inputs.{parameter}", f'the query needs "${parameter}"')
 
 
 def _check_after(name: str, after: Any, notes: Notes) -> bool:
@@ -237,7 +253,7 @@ def _check_inputs(name: str, kind: str, inputs: Any, notes: Notes) -> bool:
     if not isinstance(inputs, dict):
         notes.add(name, "inputs", f"must be an object, not {type(inputs).__name__}")
         return False
-    if kind == TASK:
+    if kind in (TASK, SQL):
         return _check_references(name, "inputs", inputs, notes)
     known, needed = fields.INPUTS[kind]
     for key in inputs:
@@ -303,6 +319,8 @@ def _check_config(name: str, kind: str, config: Any, notes: Notes) -> bool:
         notes.add(name, "config.pipeline", 'a START needs "pipeline": "name"')
     if kind == HTTP and "destination" not in config:
         notes.add(name, "config.destination", 'an HTTP needs "destination": "name"')
+    if kind == SQL and "query" not in config:
+        notes.add(name, "config.query", 'an SQL needs "query": "select ..."')
     if kind == MERGE and "failureTolerance" in config and "tolerateChildFailures" not in config:
         hint = 'name the states: "tolerateChildFailures": ["FAILED"]'
         notes.add(name, "config.failureTolerance", "a bound without tolerated states", hint)

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from suimon.core import backoff, durations
+from suimon.core import backoff, durations, sql_text
 from suimon.core.secret_names import NAME, grants
-from suimon.core.shape import APPROVAL, HTTP, MERGE, READ, RUN_IF, SPAWNER, START, TASK, WAIT
+from suimon.core.shape import APPROVAL, HTTP, MERGE, READ, RUN_IF, SPAWNER, SQL, START, TASK, WAIT
 from suimon.core.tolerance import TOLERABLE
 from suimon.read import options as reading
 
@@ -212,6 +212,16 @@ PIPELINE_FIELDS: Final[Mapping[str, Rule]] = {
     "keep": keep,
 }
 
+
+def sql_query(value: Any) -> str | None:
+    """`query`: text that ends somewhere; what it means is judged where it runs."""
+    if not isinstance(value, str) or not value.strip():
+        return f"must be the text of a SELECT, not {value!r}"
+    if len(value.encode(errors="replace")) > sql_text.QUERY_BYTES:
+        return "must be at most 64 KiB"
+    return None
+
+
 _TRIES: Final[Mapping[str, Rule]] = {
     "retries": whole(0, 10_000),
     "backoff": backoff_range,
@@ -261,9 +271,17 @@ CONFIG_FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
         "backoff": backoff_range,
         "deadline": duration,
     },
+    SQL: {
+        "query": sql_query,
+        "retries": whole(0, 10_000),
+        "backoff": backoff_range,
+        "timeout": duration,
+        "deadline": duration,
+    },
 }
 
-#: type -> (the inputs it knows, those it needs). A TASK's are its function's parameters.
+#: type -> (the inputs it knows, those it needs). A TASK's are its function's parameters, an SQL's
+#: those of its query.
 INPUTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     READ: (("path",), ("path",)),
     SPAWNER: (("items", "shared"), ("items",)),
@@ -304,4 +322,5 @@ CONFIG_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     APPROVAL: {"quorum": 1, "onReject": "fail"},
     START: {"wait": True},
     HTTP: {"method": "GET", "retries": 3, "backoff": backoff.DEFAULT},
+    SQL: {"retries": 0, "backoff": backoff.DEFAULT},
 }

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from suimon import graph as graphs
 from suimon import graph_fields as fields
-from suimon.builder import After, Builder, Order
+from suimon.builder import After, Order
 from suimon.core import refs
-from suimon.destination import Destination, name_of
+from suimon.destination import Destination
+from suimon.outside import Outside
 from suimon.reference import Reference
 from suimon.source_line import shown
 from suimon.task import options_of, task
@@ -42,7 +43,7 @@ class Limit:
         return {"limit": self.limit, "per": self.per}
 
 
-class Pipeline(Builder):
+class Pipeline(Outside):
     """A graph under construction. `concurrency=None` means no limit; the default is one by one."""
 
     def __init__(
@@ -120,51 +121,6 @@ class Pipeline(Builder):
         bound = self._bind(id, task, args, inputs) if config else {}
         return self._add(id, graphs.TASK, bound, config, Order(after, when, unless, run_if))
 
-    def read(
-        self,
-        id: str,  # noqa: A002
-        path: str | Reference,
-        /,
-        *,
-        format: str | None = None,  # noqa: A002
-        encoding: str | None = None,
-        delimiter: str | None = None,
-        header: bool | int | Sequence[str] | None = None,
-        skip: int | None = None,
-        schema: Mapping[str, str] | None = None,
-        on_bad_value: str | None = None,
-        sheet: str | int | None = None,
-        fill_merged: bool | None = None,
-        formulas: str | None = None,
-        match: str | None = None,
-        ignore: Sequence[str] | None = None,
-        recursive: bool | None = None,
-        after: After = (),
-        when: Reference | None = None,
-        unless: Reference | None = None,
-        run_if: str | None = None,
-    ) -> Reference:
-        """Read a file (CSV, JSONL, Parquet, Excel), a folder of them as one table, or, with
-        `format="files"`, the list of a folder's files. Give it to `spawn` as items, or to a task.
-        """
-        config = {
-            "format": format,
-            "encoding": encoding,
-            "delimiter": delimiter,
-            "header": header if header is None or isinstance(header, int) else list(header),
-            "skip": skip,
-            "schema": schema if schema is None else dict(schema),
-            "onBadValue": on_bad_value,
-            "sheet": sheet,
-            "fillMerged": fill_merged,
-            "formulas": formulas,
-            "match": match,
-            "ignore": ignore if ignore is None else list(ignore),
-            "recursive": recursive,
-        }
-        order = Order(after, when, unless, run_if)
-        return self._add(id, graphs.READ, {"path": path}, config, order)
-
     def spawn(
         self,
         id: str,  # noqa: A002
@@ -221,48 +177,6 @@ class Pipeline(Builder):
             "grace": grace,
         }
         return self._add(id, graphs.MERGE, {}, config, Order(after=[spawner]))
-
-    def http(
-        self,
-        id: str,  # noqa: A002
-        destination: Destination | str,
-        /,
-        *,
-        path: Reference | str,
-        method: str | None = None,
-        json: Any = None,
-        body: Reference | str | None = None,
-        params: Any = None,
-        headers: Any = None,
-        expect: Sequence[int] | None = None,
-        retries: int | None = None,
-        backoff: str | None = None,
-        deadline: str | None = None,
-        after: After = (),
-        when: Reference | None = None,
-        unless: Reference | None = None,
-        run_if: str | None = None,
-    ) -> Reference:
-        """Call a destination, within its limits: POST when there is `json` or a `body`, else GET.
-
-        The result is `{"status": ..., "headers": {...}, "json": ...}`, with `text` instead of
-        `json` when the answer is none. Statuses other than 2xx (or `expect`) fail the step; 408,
-        425, 429, 5xx and broken connections are tried again (`retries`, 3 by default), others not.
-        """
-        if isinstance(destination, Destination):
-            self.destinations.append(destination)
-        sends = json is not None or body is not None
-        config = {
-            "destination": name_of(destination),
-            "method": method or ("POST" if sends else None),
-            "expect": None if expect is None else list(expect),
-            "retries": retries,
-            "backoff": backoff,
-            "deadline": deadline,
-        }
-        given = {"path": path, "json": json, "body": body, "params": params, "headers": headers}
-        inputs = {name: value for name, value in given.items() if value is not None}
-        return self._add(id, graphs.HTTP, inputs, config, Order(after, when, unless, run_if))
 
     def start(
         self,

@@ -36,11 +36,22 @@ update suimon.runs r
 set wake_at = r.wake_at - make_interval(secs => %(seconds)s), deadline_at = r.deadline_at - make_interval(secs => %(seconds)s)
 from live where r.id = live.id;
 
+-- The instants of that much time before now become due. They may have had their runs already (the calendar is not
+-- moved): another era gives them keys of their own.
+-- name: move_schedules
+update suimon.triggers t
+set cursor_at = coalesce(t.cursor_at, t.created_at) - make_interval(secs => %(seconds)s), era = t.era + 1,
+    created_at = t.created_at - make_interval(secs => %(seconds)s), next_at = clock_timestamp()
+where t.kind in ('CRON', 'EVERY') and t.retired_at is null;
+
 -- Runs that go on without anybody's help: claimed, or claimable by the kit's worker.
 -- name: moving
 select count(*) from suimon.runs r
 where r.status = 'running' or (r.status = 'queued' and r.admitted and r.pool = %(pool)s)
    or (r.status = 'waiting' and r.wake_at <= clock_timestamp());
+
+-- name: runs_of
+select r.id::text from suimon.runs r where r.pipeline = %(pipeline)s and r.parent_id is null order by r.id limit 10000;
 
 -- name: worker_ready
 select 1 from suimon.workers w where w.pid = %(pid)s and not w.dead;

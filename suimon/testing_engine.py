@@ -29,6 +29,7 @@ from suimon.run import cancel as cancelling
 from suimon.run import deploy, doors, operate, pages, read, wake
 from suimon.run import retry as retrying_runs
 from suimon.testing_faults import FAIL, SLOT_POINTS, VARIABLE, WORKER_POINTS, Faults
+from suimon.triggers import cron
 
 SQL = testing_server.SQL
 #: How long anything is waited for, unless a call says otherwise; a bound, never a pause.
@@ -146,6 +147,11 @@ class Engine:
         """Start a run; its id."""
         return doors.start(self._conn, pipeline, {} if input is None else input, key=key).id
 
+    def started(self, pipeline: str) -> list[str]:
+        """The ids of its runs, oldest first, whoever started them: a schedule, a file, an event."""
+        rows = self._conn.execute(SQL.runs_of, {"pipeline": pipeline}).fetchall()
+        return [row[0] for row in rows]
+
     def wait(
         self, run: str, status: str | Sequence[str] = (), *, timeout: float | None = None
     ) -> Result:
@@ -228,7 +234,7 @@ class Engine:
     # ------------------------------------------------------------------ time and faults
 
     def advance(self, by: str, *, settle: bool = True) -> None:
-        """Let this time have passed for all that waits: timers, back-offs, deadlines, expiries.
+        """Let this time have passed: for timers, back-offs, deadlines, expiries, and schedules.
 
         First whatever can go on without waiting does (unless `settle` is False), so that a run just
         submitted has reached its wait. What is not moved: a task's own `timeout`, and times that
@@ -244,10 +250,12 @@ class Engine:
                 self._conn.execute(SQL.move_runs, seconds)
                 self._conn.execute(SQL.move_steps, seconds)
                 self._conn.execute(SQL.move_approvals, seconds)
+                self._conn.execute(SQL.move_schedules, seconds)
 
         retrying(move)
         while wake.wake_due(self._conn) or cancelling.expire(self._conn):
             pass  # a thousand at a time, until none is due
+        cron.due(self._conn)
 
     def settle(self, *, timeout: float | None = None) -> None:
         """Wait until nothing moves: every run has ended, waits, or cannot be claimed."""

@@ -42,6 +42,7 @@ def test_defaults_are_left_out() -> None:
         priority=2,
         maxQueued=1000,
         maxInterruptions=3,
+        pauseAfter=5,
         triggers=[],
         vertices={
             "a": {

@@ -200,3 +200,19 @@ def test_options_of_a_pipeline_are_checked(options: Any, said: str) -> None:
     p = Pipeline("p", **options)
     p.run("a", judge)
     assert said in told(p)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [(0, "from 1 to 100"), (101, "from 1 to 100"), ("no", '"never"'), (2.5, "whole number")],
+)
+def test_a_pause_after_so_many_failures_is_checked(after: Any, said: str) -> None:
+    p = Pipeline("p", pause_after=after)
+    p.run("a", judge)
+    assert said in told(p)
+
+
+def test_never_is_none_in_python() -> None:
+    p = Pipeline("p", pause_after=None)
+    p.run("a", judge)
+    assert p.graph()["pauseAfter"] == "never"

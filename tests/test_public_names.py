@@ -96,6 +96,6 @@ def test_a_guardian_loads_neither_pipelines_nor_graphs() -> None:
 
 def test_what_a_task_raises_to_come_back_is_what_the_slot_knows() -> None:
     """One class `Later`, wherever it is imported from."""
-    from suimon.worker import slot_run
+    from suimon.worker import slot_end
 
-    assert suimon.Later is slot_run.Later
+    assert suimon.Later is slot_end.Later

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 
 from suimon.api import (
     acts,
+    destinations,
     doors,
     health,
     people,
@@ -42,7 +43,10 @@ from suimon.errors import SuimonError
 from suimon.store.secret_key import KeyRing
 
 ROUTERS: Final = (
-    *(one.api for one in (runs, acts, pipelines, doors, people, standing, system, health)),
+    *(
+        one.api
+        for one in (runs, acts, pipelines, doors, destinations, people, standing, system, health)
+    ),
     webhooks.router,
 )
 _ABOUT: Final = """Durable pipelines on PostgreSQL. Refusals are `application/problem+json`; lists

@@ -23,7 +23,8 @@ WAIT: Final = "WAIT"
 APPROVAL: Final = "APPROVAL"
 START: Final = "START"
 HTTP: Final = "HTTP"
-VERTEX_TYPES: Final = (APPROVAL, HTTP, MERGE, READ, SPAWNER, START, TASK, WAIT)
+SQL: Final = "SQL"
+VERTEX_TYPES: Final = (APPROVAL, HTTP, MERGE, READ, SPAWNER, SQL, START, TASK, WAIT)
 
 #: When a vertex runs, judged over all of its `after`. The first is the default.
 SUCCEEDED: Final = "succeeded"

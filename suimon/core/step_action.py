@@ -64,7 +64,7 @@ class Steps:
             case shape.TASK:
                 inputs = _inputs(vertex, sources, step)
                 return Execute(step, config["task"], inputs, config, specials(self.graph, step))
-            case shape.HTTP:
+            case shape.HTTP | shape.SQL:
                 return Execute(step, "", _inputs(vertex, sources, step), config)
             case shape.READ:
                 return Record(step, self._handle(step, sources))

@@ -166,7 +166,8 @@ def _stopped(facts: Facts) -> Verdict | None:
                 f"{span(pool.unserved_s)}",
                 f"Start one: suimon worker PATH --pool {pool.name}",
             )
-    if facts.overdue and _any_work(facts):
+    coming = any(not pool.live for pool in _waiting_pools(facts))  # its worker still has its grace
+    if facts.overdue and not coming and _any_work(facts):
         name, since = max(facts.overdue, key=lambda one: one[1])
         return Verdict(
             "stopped",

@@ -757,8 +757,8 @@ begin
       returning token
     )
     select coalesce(array_agg(m.token), '{}') into places from made m;
-    free := free - cardinality(places);
-    give_back := greatest(least(mine - share, owed - free), 0);
+    -- (more may be out than there are now: the limit was lowered)
+    give_back := greatest(least(mine - share, owed - (d.concurrency - live - cardinality(places))), 0);
   end if;
   spare := 1000;
   if d.per_second is not null then

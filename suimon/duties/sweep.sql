@@ -2,6 +2,7 @@
 -- do no harm, because each duty is idempotent. One statement takes what is due and says where there is work, so that
 -- an idle engine sends this statement and nothing else.
 
+-- (what was kept long enough is asked of the oldest row, so that an index answers)
 -- name: take
 with due as materialized (
   select d.name from suimon.duties d where d.next_at <= clock_timestamp() order by d.name for update skip locked
@@ -28,12 +29,12 @@ select t.name,
          when 'prune' then exists (select from suimon.runs r where r.reason = 'pruning')
                         or exists (select from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
                                    where g.body -> 'keep' is not null)
-                        or exists (select from suimon.deliveries d where d.state in ('refused', 'discarded')
-                                   and d.ended_at < clock_timestamp() - interval '7 days')
-                        or exists (select from suimon.deliveries d where d.state not in ('waiting', 'dead')
-                                   and d.id < suimon.first_id(clock_timestamp() - interval '30 days'))
-                        or exists (select from suimon.events e where e.id < suimon.first_id(clock_timestamp() - interval '30 days'))
-                        or exists (select from suimon.notices n where n.id < suimon.first_id(clock_timestamp() - interval '30 days'))
+                        or (select d.ended_at from suimon.deliveries d where d.state in ('refused', 'discarded')
+                            order by d.ended_at limit 1) < clock_timestamp() - interval '7 days'
+                        or suimon.first_id(clock_timestamp() - interval '30 days') > any (array[
+                             (select d.id from suimon.deliveries d where d.state not in ('waiting', 'dead') order by d.id limit 1),
+                             (select e.id from suimon.events e order by e.id limit 1),
+                             (select n.id from suimon.notices n where n.state <> 'waiting' order by n.id limit 1)])
          when 'notices' then exists (select from suimon.channels c where c.enabled)
          when 'doors' then exists (select from suimon.triggers t where t.next_at <= clock_timestamp() and t.retired_at is null)
                         or exists (select from suimon.deliveries d where d.state = 'waiting')

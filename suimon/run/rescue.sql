@@ -35,10 +35,15 @@ order by w.id = %(worker)s desc, w.id desc limit 1000;
 select m.schema_version, w.id, w.beat, w.beat_ms from suimon.meta m left join suimon.workers w on not w.dead
 order by w.id desc limit 1000;
 
--- A beat that raced in wins.
+-- A beat that raced in wins. By now its slots have ended (by its own hand, or its guardian's), and with them their calls:
+-- its places at destinations are free.
 -- name: bury
-update suimon.workers set dead = true, idle = false, left_at = clock_timestamp()
-where id = %(id)s and beat = %(beat)s and not dead returning id, name;
+with gone as (
+  update suimon.workers set dead = true, idle = false, left_at = clock_timestamp()
+  where id = %(id)s and beat = %(beat)s and not dead returning id, name
+),
+freed as (delete from suimon.leases l using gone where l.worker_id = gone.id)
+select id, name from gone;
 
 -- name: leave
 update suimon.workers set dead = true, idle = false, left_at = clock_timestamp() where id = %(worker)s and not dead;

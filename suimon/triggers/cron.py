@@ -29,6 +29,8 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any, Final
 
+import psycopg
+
 from suimon.core import instants, jsonsafe
 from suimon.core.instants import Passed, Schedule
 from suimon.db.connect import Connection, retrying, transaction
@@ -51,7 +53,6 @@ FIRST_PAUSE: Final = timedelta(seconds=1)
 LAST_PAUSE: Final = timedelta(seconds=60)
 #: Another process is at a trigger that is due; should it die, somebody has to look again.
 _LOOK_AGAIN_S: Final = 1.0
-_UNREADABLE_PAUSE: Final = timedelta(hours=1)
 #: How far back the clock must have been set; the statement `take` has the same.
 _RHYTHM_NOTICES: Final = timedelta(seconds=1)
 _CALENDAR_NOTICES: Final = timedelta(hours=1)
@@ -99,7 +100,14 @@ def due(conn: Connection, *, now: datetime | None = None) -> float | None:
             if row is None:
                 return None
             turn = _Turn(conn, *row)
-            _take_turn(turn)
+            try:
+                with conn.transaction():  # a savepoint: who cannot be dealt with stops nobody else
+                    _take_turn(turn)
+            except psycopg.OperationalError:
+                raise
+            except (psycopg.Error, *instants.UNREADABLE) as error:
+                turn = _Turn(conn, *row)
+                _put_off(turn, error)
             return turn
 
     pauses.check_schedules(conn)
@@ -125,12 +133,7 @@ def _next_in(conn: Connection, now: datetime | None) -> float | None:
 
 
 def _take_turn(turn: _Turn) -> None:
-    try:
-        schedule = _set_back(turn)
-    except instants.UNREADABLE as error:
-        note = f"its schedule cannot be read here: {error}"[:500]
-        _move_on(turn, turn.now + _UNREADABLE_PAUSE, note)
-        return
+    schedule = _set_back(turn)
     passed = _passed(turn, schedule)
     if passed.count:
         wait = _deal(turn, schedule, passed)
@@ -310,6 +313,12 @@ def _move_on(turn: _Turn, next_at: datetime | None, note: str | None) -> None:
         "note": note,
     }
     turn.conn.execute(SQL.move_on, params)
+
+
+def _put_off(turn: _Turn, error: Exception) -> None:
+    if (turn.cursor or turn.created_at) > turn.now:
+        turn.cursor = turn.now  # or the clock that was set back would bring it up again at once
+    _move_on(turn, turn.now + LAST_PAUSE, f"it could not be dealt with: {error}"[:500])
 
 
 def _due_at(turn: _Turn, instant: datetime) -> datetime:

@@ -47,14 +47,18 @@ class HostLock:
                 msg = "it belongs to somebody else"
                 raise PermissionError(msg)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(self._folder / self._name, flags, 0o600)
+            path = self._folder / self._name
+            fd = os.open(path, flags, 0o600)
         except OSError as error:
             log.info('no lock in "%s" (%s): listing without', self._folder, error)
             self._without = True
             return True
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            same = os.fstat(fd).st_ino == path.stat().st_ino  # else its last holder removed it
         except OSError:
+            same = False
+        if not same:
             os.close(fd)
             return False
         self._fd = fd
@@ -62,6 +66,7 @@ class HostLock:
 
     def release(self) -> None:
         if self._fd is not None:
+            (self._folder / self._name).unlink(missing_ok=True)
             os.close(self._fd)
             self._fd = None
         self._without = False

@@ -107,6 +107,9 @@ class Programs:
         """The program of a TASK vertex."""
 
         def make(number: int) -> Program:
+            about = shape.vertices(self.graphs[graph_id])[action.vertex]
+            if about["type"] == shape.SQL:
+                return _sql(number, action.vertex, about)
             made = self._task(
                 number,
                 action.vertex,
@@ -194,6 +197,22 @@ class Programs:
                     self.evicted.append(self._known.pop(old).number)
             found = self._known[key] = make(next(self._numbers))
         return found
+
+
+def _sql(number: int, vertex: str, about: Mapping[str, Any]) -> Program:
+    """The program of an SQL vertex. Its constant inputs are the author's own word for paths."""
+    config = {**CONFIG_DEFAULTS[shape.SQL], **(about.get("config") or {})}
+    inputs = about.get("inputs") or {}
+    settings = policy(config)
+    definition = {
+        "n": number,
+        "kind": "sql",
+        "vertex": vertex,
+        "query": config["query"],
+        "constants": [name for name, value in inputs.items() if isinstance(value, str | list)],
+        "timeout": settings.get("timeout_s"),
+    }
+    return Program(number, "", definition, **settings)
 
 
 def _http(number: int, vertex: str, config: Mapping[str, Any]) -> Program:

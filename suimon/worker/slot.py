@@ -264,13 +264,6 @@ class Slot(Desk):
         self.hidden.add(values)
         self.secrets |= values
 
-    def hold(self, body: dict[str, Any]) -> None:
-        """A destination is held, or is not any more."""
-        if body["until"] is None:
-            self.holds.pop(body["name"], None)
-        else:
-            self.holds[body["name"]] = body["until"]
-
     def forget(self, numbers: list[int]) -> None:
         for number in numbers:
             self.programs.pop(number, None)
@@ -316,7 +309,7 @@ class Slot(Desk):
         "I": lambda slot, body: slot.start.put(body),
         "P": take_program,
         "K": take_secrets,
-        "N": hold,
+        "N": lambda slot, body: slot_turns.heard(slot.holds, body),
         "R": take_runs,
         "D": forget,
         "A": acknowledged,

@@ -33,7 +33,7 @@ def encode(value: Any, hidden: Redactor) -> bytes:
     if value is None:
         return b"null"
     text = jsonsafe.dumps(value, what="result", limit=wire.RESULT_LIMIT_BYTES)
-    return hidden.json(text) if hidden else text
+    return hidden.json(text) if hidden.names else text
 
 
 def failure(run: Run, error: BaseException, microseconds: int, *, binding: bool = False) -> bytes:

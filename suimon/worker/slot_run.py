@@ -89,6 +89,10 @@ class Program:
             from suimon.worker import slot_vertex
 
             self.function = slot_vertex.call
+        elif self.kind == "sql":
+            from suimon.worker import slot_vertex
+
+            self.function = slot_vertex.select
         elif name is not None:
             self.function = slot_code.resolve(name)
             self.binding = slot_code.bind(self.function)
@@ -130,7 +134,7 @@ class Run:
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """What to call the function with; raises InputRefused with the field's path."""
         program = self.program
-        if program.kind == "http":
+        if program.kind in ("http", "sql"):
             return (self, self.given), {}
         if program.item:
             shared = program.shared

@@ -143,6 +143,14 @@ def say_held(run: slot_run.Run, name: str, status: int, after_s: float | None) -
     run.tell({"op": "turn_held", "name": name, "status": status, "after_s": after_s})
 
 
+def heard(holds: dict[str, float], body: dict[str, Any]) -> None:
+    """The worker's word: a destination is held, or is not any more."""
+    if body["until"] is None:
+        holds.pop(body["name"], None)
+    else:
+        holds[body["name"]] = body["until"]
+
+
 def _may(run: slot_run.Run, turn: Turn) -> bool:
     now = clock.monotonic()
     return turn.fits(now) and run.desk.holds.get(turn.name, 0.0) <= now

@@ -48,6 +48,13 @@ def call(run: slot_run.Run, given: dict[str, Any]) -> dict[str, Any]:
     return _result(response, body)
 
 
+def select(run: slot_run.Run, given: dict[str, Any]) -> list[Any]:
+    """Run the query of an SQL vertex; returns its rows."""
+    from suimon.worker import slot_sql
+
+    return slot_sql.query(run.program.definition, given, run.ask)
+
+
 def _parts(given: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: given[name] for name in ("json", "params", "headers") if name in given

@@ -269,16 +269,17 @@ class Slots:
         return ahead + program.expected_s <= max(share, AHEAD_SECONDS - slot.ahead_s)
 
     def _slot_for(self, held: Held) -> Slot | None:
+        """The least loaded one; of equals one that its pipeline's secrets have bound already."""
         best: Slot | None = None
+        least = (0.0, 0, False)
         shared = self._worker.options.async_per_slot
         for slot in self.table.values():
             if not slot.may_serve(held):
                 continue
-            fits = slot.room(held) or (shared > 1 and slot.room_async(held, shared))
-            if fits and (
-                best is None or (slot.ahead_s, len(slot.given)) < (best.ahead_s, len(best.given))
-            ):
-                best = slot
+            if slot.room(held) or (shared > 1 and slot.room_async(held, shared)):
+                load = (slot.ahead_s, len(slot.given), slot.bound != held.run.pipeline)
+                if best is None or load < least:
+                    best, least = slot, load
         return best
 
     # ------------------------------------------------------------------ watching

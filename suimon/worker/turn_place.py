@@ -11,12 +11,10 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from suimon.store.destination import Ask, Given, Terms
-
-if TYPE_CHECKING:
-    from suimon.worker.held import Held
+from suimon.worker.turn_parts import Lease, Waiter
 
 #: A longer wait parks the run.
 WAIT_SECONDS: Final = 1.0
@@ -36,54 +34,6 @@ TICKET_STRETCH: Final = 4.0
 #: Places and calls of one round.
 MOST: Final = 5_000
 PLACES: Final = 1_000
-
-
-@dataclass(slots=True)
-class Lease:
-    """A place among the calls at once. ``until``: a call may begin before; then it is renewed."""
-
-    token: int
-    until: float
-    expires: float
-    run: str | None = None
-    told: str | None = None  # the run that the database knows
-    since: float = 0.0  # in use since, or idle since
-    used_until: float = math.inf  # a call that takes longer has failed, whatever its slot says
-    free_at: float = 0.0
-
-    def use(self, run: str, *, now: float) -> None:
-        """A call begins."""
-        self.run, self.since, self.used_until = run, now, math.inf
-
-
-@dataclass(slots=True)
-class Turn:
-    """The right to call, of one try; ``lease`` None: under another turn, or nothing to hold."""
-
-    number: int
-    name: str
-    token: int
-    lease: Lease | None
-    ends_by: float = math.inf
-
-
-@dataclass(slots=True)
-class Waiter:
-    """Who asks: a run that is ready for its slot (no question), or code in a slot."""
-
-    held: Held
-    token: int
-    since: float
-    places: bool
-    question: int | None = None
-    under: Turn | None = None
-    brief: bool = False  # one call, which ends by its timeout
-
-    @property
-    def flow(self) -> str:
-        """Its fan-out, or its pipeline."""
-        run = self.held.run
-        return run.pipeline if run.fanout_id is None else str(run.fanout_id)
 
 
 @dataclass(slots=True)
@@ -301,7 +251,7 @@ class Place:
         self.asked_at = now
         self._drop_overdue(now)
         back, self.back = self.back, []
-        while self.idle and not self.waiting and now - self.idle[-1].since > IDLE_SECONDS:
+        while self.idle and self._is_spare(self.idle[-1], now):
             lease = self.idle.pop()
             del self.leases[lease.token]
             back.append(lease.token)
@@ -322,6 +272,13 @@ class Place:
         return Ask(
             self.name, min(calls, MOST), min(places, PLACES), wants, self.waiting, back, used
         )
+
+    def _is_spare(self, lease: Lease, now: float) -> bool:
+        if self.give_back > 0:
+            self.give_back -= 1
+            return True
+        unlimited = self.terms is not None and self.terms.concurrency is None
+        return unlimited or (not self.waiting and now - lease.since > IDLE_SECONDS)
 
     def _drop_overdue(self, now: float) -> None:
         """A call that should have ended long ago: its place is not renewed, and expires."""
@@ -363,7 +320,7 @@ class Place:
         """When the next round is due."""
         if self.held_until is not None and (self.waiting or self.parked):
             self.due_at = min(max(self.held_until, now + hurry_s), now + 5.0)
-        elif self.back:
+        elif self.back or (self.give_back and self.idle):
             self.due_at = now + hurry_s
         elif self.waiting:
             self.due_at = now + round_s / 2
@@ -384,7 +341,7 @@ class Place:
         soonest = math.inf if self.asking else self.due_at
         soonest = min(soonest, self.wake_at)
         if self.cooling:
-            soonest = min(soonest, min(lease.free_at for lease in self.cooling))
+            soonest = min(soonest, *(lease.free_at for lease in self.cooling))
         if self.waiting and self.terms is not None:
             heads = [queue[0] for queue in (self.inner, *self.flows.values()) if queue]
             soonest = min(soonest, min(w.since for w in heads) + WAIT_SECONDS)

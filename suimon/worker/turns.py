@@ -23,7 +23,8 @@ from suimon.core import clock
 from suimon.store import destination
 from suimon.worker import wire
 from suimon.worker.ledger import Ledger
-from suimon.worker.turn_place import ABNORMAL_SECONDS, Place, Turn, Waiter
+from suimon.worker.turn_parts import Turn, Waiter
+from suimon.worker.turn_place import ABNORMAL_SECONDS, Place
 
 if TYPE_CHECKING:
     from suimon.store.destination import Given
@@ -363,10 +364,14 @@ class Turns:
 
     def _ask(self, work: Any, then: Any, failed: Any = None) -> None:
         if self.ledger is None:
-            url, ring = self._worker.options.url, self._worker.ring
-            self.ledger = Ledger(url, name="limits", notify=ring)
+            ring = functools.partial(self._worker.post, _nothing)
+            self.ledger = Ledger(self._worker.options.url, name="limits", notify=ring)
             self.ledger.start()
         self.ledger.ask(work, then, failed or _ignore)
+
+
+def _nothing() -> None:
+    """The main loop is woken, and looks for replies."""
 
 
 def _ignore(error: Exception) -> None:

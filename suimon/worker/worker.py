@@ -148,10 +148,6 @@ class Worker:
         self._inbox.append(act)
         self._ring()
 
-    def ring(self) -> None:
-        """Wake the main loop; for threads that work for its parts."""
-        self._ring()
-
     def _ring(self) -> None:
         if not self._rung:
             self._rung = True

@@ -207,7 +207,7 @@ def test_each_way_to_end_frees_the_place(engine: Engine, how: str) -> None:
         from suimon import Destination
         far = Destination("far", concurrency=1, timeout="2s")
 
-        @task(destination=far, timeout="1500ms" if len("HOW") == 7 else "60s")
+        @task(destination=far, timeout="3s" if len("HOW") == 7 else "60s")
         def stuck(n, ctx):
             note("began", os.getpid())
             await_mark("go")
@@ -223,7 +223,7 @@ def test_each_way_to_end_frees_the_place(engine: Engine, how: str) -> None:
         """.replace("HOW", how),
     )
     engine.deploy()
-    worker = engine.worker(slots=1)
+    worker = engine.worker(slots=2)
     first = engine.submit("first", {"n": 1})
     (pid,) = engine.noted("began")[0]
     second = engine.submit("second", {"n": 2})
@@ -235,7 +235,7 @@ def test_each_way_to_end_frees_the_place(engine: Engine, how: str) -> None:
             os.kill(int(pid), signal.SIGKILL)
         case "worker":
             worker.kill9()
-            engine.worker(slots=1)
+            engine.worker(slots=2)
     if how in ("slot", "worker"):
         engine.project.mark("go")
     engine.wait(second, patience=40)

@@ -5,10 +5,13 @@ Their tasks and both forms lie in `tests/data/eight`; two workers serve them, on
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.engine import Engine
 
@@ -38,17 +41,26 @@ def skipped(engine: Engine, run: str) -> list[str]:
     return [row[0] for row in rows]
 
 
+def stock(folder: Path) -> None:
+    """Two files of orders: 3 due in January 2023, 67 in June."""
+    folder.mkdir(parents=True)
+    for month, count in ((1, 3), (6, 67)):
+        due = pa.array([dt.datetime(2023, month, 1)] * count)  # noqa: DTZ001  (as files have it)
+        pq.write_table(pa.table({"due": due}), folder / f"{month}.parquet")
+
+
 @pytest.mark.parametrize("form", ["python", "yaml"])
 def test_the_eight_run_to_their_end(engine: Engine, form: str, tmp_path: Path) -> None:
     for part in ("tasks", form):
         shutil.copytree(DATA / part, engine.project.root, dirs_exist_ok=True)
     engine.deploy()
-    inbox = tmp_path / "inbox"
+    inbox = engine.project.root / "arrived"
     (inbox / "scans").mkdir(parents=True)
     lines = [f"{number:04},{number}" for number in range(39)]
     (inbox / "orders.csv").write_text("\n".join(["order_id,quantity", *lines, "0039,many", ""]))
     for name in ("b.png", "a.png", "notes.txt"):
         (inbox / "scans" / name).write_text(name)
+    stock(engine.project.root / "lake" / "stock")
     engine.worker(slots=2)
     engine.worker(slots=1, pool="gpu")
 
@@ -59,7 +71,7 @@ def test_the_eight_run_to_their_end(engine: Engine, form: str, tmp_path: Path) -
     no = engine.submit("refund", {"body": {"order": "o3", "amount": 501}})
     broken = engine.submit("refund", {"body": {"order": "o4", "amount": -1}})
     busy = engine.submit("nightly_stock", {"scheduled_at": "2024-01-01T00:00:00Z"})
-    quiet = engine.submit("nightly_stock", {"scheduled_at": "2024-01-01"})
+    quiet = engine.submit("nightly_stock", {"scheduled_at": "2023-03-01T00:00:00Z"})
     ledger = engine.submit("ledger", {"path": str(inbox / "orders.csv"), "event_id": "e1"})
     render = engine.submit("render", {"payload": {"prompt": "moon"}})
     month = engine.submit("month_end", {"scheduled_at": "2024-02-01T06:00:00+09:00"})

@@ -42,6 +42,19 @@ def test_a_slot_that_held_a_secret_serves_no_other_pipeline(engine: Engine) -> N
     assert worker.log.count("it has held secrets of") == 2
 
 
+def test_a_pipeline_alone_binds_no_more_slots_than_it_uses(engine: Engine) -> None:
+    """So others find a slot without a new process."""
+    engine.module("m", AFFINITY)
+    engine.deploy()
+    store(engine)
+    worker = engine.command_worker(slots=3, env={"SUIMON_SECRET_KEY": KEY})
+    ones = {engine.wait(engine.submit("one")).output[0] for _ in range(6)}
+    threes = {engine.wait(engine.submit("three")).output[0] for _ in range(6)}
+    assert len(ones) == 1
+    assert not ones & threes
+    assert "it has held secrets of" not in worker.log
+
+
 def test_no_slot_serves_two_pipelines_of_a_crowd(engine: Engine) -> None:
     engine.module("m", AFFINITY)
     engine.deploy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -75,6 +76,29 @@ def test_a_database_that_stops_is_503_and_one_that_returns_is_used_again(
         assert {answer.status_code for _, answer in refusals(server)} == {200}
     assert server.post(RUNS, {"pipeline": "free"}).status_code == 201
     assert "a defect" not in server.log
+
+
+def test_those_that_wait_are_told_too(
+    on_own_server: ServeProcess, own_server: EmbeddedServer
+) -> None:
+    """A long-poll and a followed log that the database's end meets: a 503, and a last line."""
+    server = on_own_server
+    run = server.post(RUNS, {"pipeline": "free"}).json()["id"]
+    url = f"{server.base}{RUNS}/{run}"
+    follow = {"follow": "true", "seconds": "60"}
+    with ThreadPoolExecutor(2) as threads:
+        poll = threads.submit(httpx.get, url, params={"wait": "60"}, timeout=60)
+        with httpx.stream("GET", f"{url}/logs", params=follow, timeout=60) as stream:
+            assert stream.status_code == 200
+            looks = "select 1 from pg_stat_activity where query like '%any ($1::uuid[])%'"
+            with connect(own_server.url, name="test") as conn:
+                wait_until(lambda: conn.execute(looks.encode()).fetchone(), 20, "it waits")
+            own_server.stop()
+            last = json.loads(list(stream.iter_lines())[-1])
+        assert (last["end"], last["problem"]["code"]) == (True, "SUI-1001")
+        answer = poll.result()
+    assert (answer.status_code, answer.json()["code"]) == (503, "SUI-1001")
+    own_server.start()
 
 
 def test_a_database_that_is_frozen_is_503_too(

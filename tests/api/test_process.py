@@ -135,6 +135,17 @@ def test_readiness_tells_the_versions(db_url: str, conn: object, tmp_path: Path)
         assert server.get("/healthz").status_code == 200
 
 
+def test_without_a_database_it_does_not_start(tmp_path: Path) -> None:
+    """One clear error and an exit code of its own; the password is not in it."""
+    url = "postgresql://somebody:pass-word-1@127.0.0.1:1/nothing"
+    refused = ServeProcess(url, tmp_path, "--no-duties")
+    assert refused.process.wait(30) == 6
+    assert "cannot connect to PostgreSQL" in refused.log
+    assert "pass-word-1" not in refused.log
+    assert "Traceback" not in refused.log
+    refused.close()
+
+
 def test_a_worker_never_imports_the_web_framework() -> None:
     """Nor does `suimon --help`: what a server alone needs costs nobody else anything."""
     code = (

@@ -169,4 +169,4 @@ def test_the_api_runs_beside_the_worker_at_the_next_free_port(
             below = processes.descendants(dev.process.pid)
         finally:
             assert dev.end() == 0
-    assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
+    wait_until(lambda: not [pid for pid in below if Path(f"/proc/{pid}").exists()], 30, "all gone")

@@ -65,6 +65,7 @@ def test_status_opens_with_its_verdict(cli: Cli, deployed: Path, conn: Connectio
     )
     assert "suimon worker PATH --pool default" in stopped.out
     cli("pause", "pool", "default")
+    conn.execute("update suimon.duties set last_at = now()")  # as if a serve kept them
     held = cli("status")
     assert held.code == 0
     assert held.out.startswith("HELD  on purpose: 1 paused:pool:default\n")

@@ -52,6 +52,10 @@ class TestStopped:
             'STOPPED  nobody keeps the duties: "rescue" was not done for 2 m 10 s'
         )
 
+    def test_a_first_worker_that_is_still_coming_keeps_no_duties_yet(self) -> None:
+        young = replace(WAITING, live=0, oldest_s=5.0)
+        assert judge(facts(young, overdue=[("doors", 9e6)])).level == "slow"
+
     def test_duties_may_rest_where_nothing_is_to_do(self) -> None:
         """A database that was just made is idle, not stopped."""
         assert judge(facts(overdue=[("doors", 9e6)])).level == "idle"

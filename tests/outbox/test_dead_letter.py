@@ -191,3 +191,9 @@ def test_emit_tells_who_listens(doors: Lab) -> None:
     assert emit.emit(doors.conn, "order.paid", {"n": 1}, key="k") == first
     with pytest.raises(InputRefused):
         emit.emit(doors.conn, "order paid")
+
+
+def test_where_nothing_waits_nobody_wants_to_look_again(doors: Lab) -> None:
+    """None, not zero seconds: that would be a loop without a pause."""
+    arrive(doors, {"n": 1})
+    assert deliver.deliver_all(doors.conn) == (0, None)

@@ -17,7 +17,10 @@ from suimon.run import claim, finish, lane, rescue, spawn, step, submit, wake
 from suimon.run.claim import Claimed
 from suimon.worker import batch as batches
 
-SMALL = {"pools", "workers", "lanes", "duties", "pipelines", "graphs", "flows", "fanouts", "meta"}
+SMALL = {
+    "pools", "workers", "lanes", "duties", "pipelines", "graphs", "flows", "fanouts", "meta",
+    "channels",
+}  # fmt: skip
 
 
 @pytest.fixture(params=["empty", "full"])

@@ -159,7 +159,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "secrets stay in results", "suimon/worker/slot_end.py",
-        "return hidden.json(text) if hidden else text", "return text",
+        "return hidden.json(text) if hidden.names else text", "return text",
         "tests/cases/test_c66_secrets.py",
     ),
     Sabotage(

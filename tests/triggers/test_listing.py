@@ -124,10 +124,10 @@ def test_a_version_is_path_size_time_and_inode() -> None:
 
 TABLE = r"""22 27 0:21 / /proc rw - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
-40 27 0:50 / /mnt/share rw - nfs4 server:/x rw
-41 27 0:51 / /mnt/with\040space rw - fuse.sshfs host:/ rw
-42 40 0:52 / /mnt/share/usb rw - vfat /dev/sdb1 rw
-43 27 0:53 / /mnt/share rw - cifs //server/x rw
+40 27 0:50 / /media/share rw - nfs4 server:/x rw
+41 27 0:51 / /media/with\040space rw - fuse.sshfs host:/ rw
+42 40 0:52 / /media/share/usb rw - vfat /dev/sdb1 rw
+43 27 0:53 / /media/share rw - cifs //server/x rw
 """
 
 
@@ -135,10 +135,10 @@ TABLE = r"""22 27 0:21 / /proc rw - proc proc rw
     ("path", "kind", "told", "inodes"),
     [
         ("/srv/inbox", "ext4", True, True),
-        ("/mnt/share/inbox", "cifs", False, False),
-        ("/mnt/share/usb/x", "vfat", True, False),
-        ("/mnt/with space", "fuse.sshfs", False, False),
-        ("/mnt/shared", "ext4", True, True),
+        ("/media/share/inbox", "cifs", False, False),
+        ("/media/share/usb/x", "vfat", True, False),
+        ("/media/with space", "fuse.sshfs", False, False),
+        ("/media/shared", "ext4", True, True),
     ],
 )
 def test_the_file_system_of_a_folder_says_whether_inotify_and_inodes_can_be_trusted(

@@ -118,6 +118,8 @@ def test_the_kernel_frees_the_lock_of_a_process_that_was_killed(tmp_path: Path) 
         holder.kill()
         holder.communicate()
     assert mine.take()
+    mine.release()
+    assert not list(tmp_path.glob("*-1.lock"))
 
 
 def test_without_a_place_for_locks_everybody_lists(tmp_path: Path) -> None:
