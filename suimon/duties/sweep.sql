@@ -29,12 +29,12 @@ select t.name,
          when 'prune' then exists (select from suimon.runs r where r.reason = 'pruning')
                         or exists (select from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
                                    where g.body -> 'keep' is not null)
-                        or (select d.ended_at from suimon.deliveries d where d.state in ('refused', 'discarded')
-                            order by d.ended_at limit 1) < clock_timestamp() - interval '7 days'
-                        or suimon.first_id(clock_timestamp() - interval '30 days') > any (array[
+                        or coalesce((select d.ended_at from suimon.deliveries d where d.state in ('refused', 'discarded')
+                                     order by d.ended_at limit 1) < clock_timestamp() - interval '7 days', false)
+                        or coalesce(suimon.first_id(clock_timestamp() - interval '30 days') > any (array[
                              (select d.id from suimon.deliveries d where d.state not in ('waiting', 'dead') order by d.id limit 1),
                              (select e.id from suimon.events e order by e.id limit 1),
-                             (select n.id from suimon.notices n where n.state <> 'waiting' order by n.id limit 1)])
+                             (select n.id from suimon.notices n where n.state <> 'waiting' order by n.id limit 1)]), false)
          when 'notices' then exists (select from suimon.channels c where c.enabled)
          when 'doors' then exists (select from suimon.triggers t where t.next_at <= clock_timestamp() and t.retired_at is null)
                         or exists (select from suimon.deliveries d where d.state = 'waiting')
