@@ -349,4 +349,4 @@ def _check_target(name: str, config: Mapping[str, Any], notes: Notes) -> None:
 
 
 def _a(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "AEIOU" else f"a {kind}"
+    return f"an {kind}" if kind[0] in "AEIOUH" else f"a {kind}"

@@ -27,7 +27,7 @@ import orjson
 from suimon.core import clock
 from suimon.errors import DefinitionError, LoadFailed, Mistake
 from suimon.graph_set import TaskInfo
-from suimon.graph_triggers import WARNING as TRIGGERS_WARNING
+from suimon.graph_triggers import open_doors
 
 TIMEOUT_SECONDS: Final = 60.0
 MAX_DOCUMENT_BYTES: Final = 64 * 1024 * 1024
@@ -61,8 +61,11 @@ class Loaded:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is no mistake and still should be known before it is relied on."""
-        named = [one.name for one in self.pipelines if one.graph.get("triggers")]
-        return (f"{TRIGGERS_WARNING} ({', '.join(named)})",) if named else ()
+        return tuple(
+            f"{one.name}: /webhooks/{slug} has no secret; it is answered on loopback only"
+            for one in self.pipelines
+            for slug in open_doors(one.graph)
+        )
 
     def check(self) -> Loaded:
         """Raise DefinitionError with all mistakes, or give back the same object."""

@@ -13,7 +13,8 @@ _PACKAGE: Final = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: P
 def caller() -> tuple[str, int]:
     """File and line of the nearest frame outside this package."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the one way to ask who calls
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    # (a dataclass's own __init__ stands in "<string>")
+    while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, "<string>")):
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno) if frame else ("", 0)
 

@@ -31,9 +31,9 @@ def test_text_names_each_vertex_what_it_does_and_what_it_needs() -> None:
     assert draw.text(GRAPHS["refund"]).splitlines() == [
         "checked  TASK      c_refund:check_refund",
         "manager  APPROVAL  Refund                 <- checked",
-        "paid     TASK      c_refund:pay           <- checked, manager (when manager.approved)",
-        "alarm    TASK      c_refund:alarm         <- paid (if failed)",
-        "refused  TASK      c_refund:refuse        <- checked, manager (unless manager.approved)",
+        "paid     HTTP      POST shop              <- checked, manager (when manager.approved)",
+        "alarm    HTTP      POST shop              <- paid (if failed)",
+        "refused  HTTP      POST shop              <- checked, manager (unless manager.approved)",
     ]
     assert draw.text({"vertices": {}}) == ""
 

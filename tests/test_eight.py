@@ -1,7 +1,7 @@
 """Eight realistic pipelines, in Python, YAML and JSON: one meaning, one text, one hash.
 
-`data/eight/tasks` holds their functions, `python` and `yaml` the two forms. `as_written` holds the
-three that need what this version does not have, as their authors first wrote them.
+`data/eight/tasks` holds their functions, `python` and `yaml` the two forms.
+`tasks/far.py` declares what they call.
 """
 
 from __future__ import annotations
@@ -57,25 +57,50 @@ def test_the_golden_bytes_are_a_third_form(tmp_path: Path) -> None:
         assert graphs.canonical(pipeline.graph) == golden
 
 
-@pytest.mark.parametrize(
-    ("name", "line", "said"),
-    [
-        ("a", 12, "import_orders: orders.config.destination: destinations are not in this version"),
-        ("c", 9, "refund: paid.type: unknown vertex type 'HTTP'; this version has APPROVAL, MERGE"),
-    ],
-)
-def test_what_this_version_does_not_have_is_refused_where_it_stands(
-    name: str, line: int, said: str
+@pytest.mark.parametrize("form", ["python", "yaml"])
+def test_what_they_declare_beside_the_graphs_is_the_same_in_every_form(
+    form: str, tmp_path: Path
 ) -> None:
-    text = (DATA / "as_written" / f"{name}.yaml").read_bytes()
+    loaded = load(tmp_path / "code", "tasks", form)
+    far = "http://far.example"
+    assert loaded.destinations == {
+        "crm": {"rate": "20/s", "concurrency": 8, "baseUrl": far},
+        "shop": {"baseUrl": far, "auth": "secret:shop_token", "concurrency": 2},
+        "video": {"baseUrl": far},
+    }
+
+
+def test_an_unknown_destination_is_told_with_the_nearest_one(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    load(folder, "tasks", "yaml")
+    text = (folder / "c.yaml").read_text()
+    (folder / "c.yaml").write_text(
+        text.replace("destination: shop, method", "destination: shp, method", 1)
+    )
     with pytest.raises(DefinitionError) as caught:
-        graphs.parse_yaml(text, file=f"{name}.yaml")
-    assert caught.value.mistakes[0].render().startswith(f"{name}.yaml:{line}: {said}")
+        load_path(folder).check()
+    said = caught.value.mistakes[0].render()
+    assert 'there is no destination "shp"' in said
+    assert 'did you mean "shop"' in said
+
+
+def test_two_declarations_of_one_name_are_a_mistake(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    load(folder, "tasks", "yaml")
+    text = (folder / "a.yaml").read_text()
+    (folder / "a.yaml").write_text(
+        text.replace("concurrency: 8, baseUrl", "concurrency: 9, baseUrl")
+    )
+    with pytest.raises(DefinitionError) as caught:
+        load_path(folder).check()
+    assert '"crm" is declared otherwise in far.py' in caught.value.mistakes[0].render()
 
 
 def test_a_verb_of_a_later_version_names_those_of_this_one() -> None:
     from suimon import Pipeline
 
     p = Pipeline("p")
-    with pytest.raises(AttributeError, match='has no "notebook"; this version has the verbs approve, '):
+    with pytest.raises(
+        AttributeError, match='has no "notebook"; this version has the verbs approve, '
+    ):
         p.notebook("late")  # type: ignore[attr-defined]

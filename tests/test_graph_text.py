@@ -146,7 +146,7 @@ vertices:
     config:
       task: "m:f"
       retries: many
-  second: {type: HTTP}
+  second: {type: NOTEBOOK}
 ---
 suimon: 1
 pipeline: q
@@ -159,13 +159,15 @@ vertices:
         "p.yaml:7: p: triggers[0].settle: settle is wrong",
         'p.yaml:6: p: triggers[0].path: a FILE trigger needs "path"',
         "p.yaml:15: p: first.config.retries: retries must be",
-        "p.yaml:16: p: second.type: unknown vertex type 'HTTP'",
+        "p.yaml:16: p: second.type: unknown vertex type 'NOTEBOOK'",
         'p.yaml:21: q: a.config.tsk: unknown key "tsk"',
         'p.yaml:21: q: a.config.task: a TASK needs "task"',
     ]
     assert len(lines) == len(wanted)
     assert all(line.startswith(want) for line, want in zip(lines, wanted, strict=True))
-    sound = text.replace("many", "3").replace("{type: HTTP}", '{type: TASK, config: {task: "m:f"}}')
+    sound = text.replace("many", "3").replace(
+        "{type: NOTEBOOK}", '{type: TASK, config: {task: "m:f"}}'
+    )
     assert "p.yaml:12: p: first.inputs.x.deep.1: there is no vertex" in refused(sound)
 
 
@@ -262,13 +264,13 @@ def test_mistakes_that_only_the_code_shows_have_a_line(tmp_path: Path) -> None:
     assert 'p.yaml:5: p: b.inputs.a: "m:g" needs "a"' in told
 
 
-def test_stored_triggers_are_warned_about(tmp_path: Path) -> None:
+def test_a_webhook_without_a_secret_is_warned_about(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text("from suimon import task\n@task\ndef f(): ...\n")
     (tmp_path / "p.yaml").write_text(SMALL)
     assert load_path(tmp_path).warnings == ()
-    (tmp_path / "p.yaml").write_text(SMALL + "triggers: [{type: EVENT, event: e}]\n")
+    (tmp_path / "p.yaml").write_text(SMALL + "triggers: [{type: WEBHOOK, slug: e}]\n")
     (warning,) = load_path(tmp_path).warnings
-    assert warning == "triggers are stored; this version does not fire them (p)"
+    assert warning == "p: /webhooks/e has no secret; it is answered on loopback only"
 
 
 plain = st.recursive(

@@ -18,6 +18,7 @@ NAMES = [
     "Cron",
     "DatabaseUnavailable",
     "DefinitionError",
+    "Destination",
     "DuplicateKeys",
     "Event",
     "Every",

@@ -55,7 +55,9 @@ def demo(home: str | None, keep: bool) -> int:
             story.say("PostgreSQL started (embedded, durable, for trying out only)")
             _migrate_and_deploy(database, example, story)
             with (folder / "worker.log").open("wb") as log:
-                worker = LocalWorker.start(database.url, example, slots=_SLOTS, log=log)
+                worker = LocalWorker.start(
+                    database.url, example, slots=_SLOTS, log=log, reads=data.parent
+                )
                 try:
                     story.say(f"worker started: process {worker.process.pid}, {_SLOTS} slots")
                     code = _play(database, worker, folder, data, story)

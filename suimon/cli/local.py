@@ -84,8 +84,9 @@ class Database:
             stream.write(self.url + "\n")
 
 
-def _settings(slots: int) -> Settings:
-    return Settings(slots=slots, read_folders=os.environ.get("SUIMON_READ_FOLDERS"))
+def _settings(slots: int, folder: Path | None) -> Settings:
+    given = [os.environ.get("SUIMON_READ_FOLDERS", ""), str(folder.absolute()) if folder else ""]
+    return Settings(slots=slots, read_folders=":".join(filter(None, given)) or None)
 
 
 @dataclass(slots=True)
@@ -146,11 +147,12 @@ class LocalWorker(LocalProcess):
         slots: int,
         listen_url: str | None = None,
         log: IO[bytes] | None = None,
+        reads: Path | None = None,
     ) -> Self:
-        """A worker with the code below ``path``."""
+        """A worker with the code below ``path``; paths of inputs may also lead into ``reads``."""
         addresses = {"database_url": url, "listen_url": listen_url}
         fd = clean.hand_over(clean.with_environment(addresses))
-        return cls.begin(arguments(str(path), _settings(slots), {}, fd), fd, log)
+        return cls.begin(arguments(str(path), _settings(slots, reads), {}, fd), fd, log)
 
 
 class LocalServer(LocalProcess):

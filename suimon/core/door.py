@@ -46,12 +46,14 @@ def input_references(graph: Graph) -> list[tuple[str, refs.Reference]]:
 
 
 def needs(graph: Graph) -> list[list[str]]:
-    """The paths of the input that the graph reads, each once, for doors that only SQL knows."""
+    """The paths of the input that the graph reads, each once, for doors that only SQL knows; an
+    empty one is the whole of it.
+    """
     paths = {tuple(str(part) for part in ref.path[1:]) for _, ref in input_references(graph)}
     limit = graph.get("concurrency")
     if isinstance(limit, dict):
         paths.add(tuple(str(limit["per"]).split(".")))
-    return [list(path) for path in sorted(paths) if path]
+    return [list(path) for path in sorted(paths)]
 
 
 def check_input(graph: Graph, value: Any) -> None:

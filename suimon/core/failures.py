@@ -47,4 +47,7 @@ STORED: Final[dict[str, Failure]] = {
     "TimeoutError": Failure(
         None, "an `async def` task took longer than its `timeout`, and was cancelled"
     ),
+    "UnknownDestination": Failure(
+        "SUI-3006", "it calls a destination that is not declared, or not any more"
+    ),
 }

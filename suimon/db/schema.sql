@@ -999,6 +999,10 @@ begin
   if input is null or octet_length(input::text) > 16777216 then
     raise exception 'the input is %', case when input is null then 'null' else 'larger than 16 MiB' end using errcode = 'SUI33';
   end if;
+  if target.needs <> '[]' and jsonb_typeof(input) <> 'object' then
+    raise exception 'the input must be an object, not %', jsonb_typeof(input)
+      using errcode = 'SUI33', detail = 'Pipeline ' || pipeline || ' reads its fields.', hint = 'Give an object.';
+  end if;
   select array_to_string(array(select jsonb_array_elements_text(n)), '.') into missing
   from jsonb_array_elements(target.needs) n
   where submit.input #> array(select jsonb_array_elements_text(n)) is null limit 1;
@@ -1007,7 +1011,8 @@ begin
       using errcode = 'SUI33', detail = 'Pipeline ' || pipeline || ' reads it.', hint = 'Give an object with this field.';
   end if;
   lane_value := input #> string_to_array(target.lane_per, '.');
-  if target.lane_per is not null and (jsonb_typeof(lane_value) not in ('string', 'number') or lane_value = '""') then
+  if target.lane_per is not null and (jsonb_typeof(lane_value) not in ('string', 'number') or lane_value = '""'
+                                      or (jsonb_typeof(lane_value) = 'number' and lane_value::text !~ '^-?[0-9]+$')) then
     raise exception '"%" must be text or a whole number', target.lane_per
       using errcode = 'SUI33', detail = 'It tells the lanes of pipeline ' || pipeline || ' apart.', hint = 'Give it a value.';
   end if;

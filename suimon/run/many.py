@@ -157,8 +157,10 @@ def _instant(text: str | None, now: datetime) -> datetime | None:
     return found
 
 
-def choose(conn: Connection, wanted: Filter, *, only: Sequence[str], most: int = MANY) -> Chosen:
-    """The runs that are meant and are in one of the states ``only``, at most ``most``."""
+def choose(
+    conn: Connection, wanted: Filter, *, only: Sequence[str], most: int | None = None
+) -> Chosen:
+    """The runs that are meant and are in one of the states ``only``, at most ``most`` (100,000)."""
     chosen = Chosen(wanted)
     statuses = [one for one in (wanted.statuses or only) if one in only]
     after = _FIRST_ID
@@ -181,7 +183,7 @@ def choose(conn: Connection, wanted: Filter, *, only: Sequence[str], most: int =
         for run_id, status, pipeline in rows:
             if wanted.pipeline not in (None, pipeline):
                 continue
-            if len(chosen.ids) >= most:
+            if len(chosen.ids) >= (MANY if most is None else most):
                 chosen.more = True
                 break
             chosen.ids.append(run_id)

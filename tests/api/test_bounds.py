@@ -141,7 +141,7 @@ def test_a_cursor_is_what_was_given() -> None:
     question = {"of": "runs", "status": ["failed"]}
     cursor = made_cursor(question, 17)
     assert place_of(cursor, question, lambda place: type(place) is int) == 17
-    assert place_of(None, question, lambda place: True) is None
+    assert place_of(None, question, lambda _: True) is None
     for wrong in (cursor + "A", cursor[1:], "AAAA", "=", "\u00e9", "x" * 2000):
         with pytest.raises(Malformed):
             place_of(wrong, question, lambda place: type(place) is int)

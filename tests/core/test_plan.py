@@ -138,6 +138,30 @@ def test_a_read_used_as_a_value_is_a_step_with_a_handle() -> None:
     assert action.specials == [[["rows"], "read"]]
 
 
+def test_a_read_of_the_file_that_started_the_run_is_of_that_version() -> None:
+    """Only of that path, and only when a FILE trigger started it; such a path is not trusted."""
+    shaped = graph(
+        rows=read(ref("input.path")), each=spawn(ref("rows")), out=merge("each"),
+    )  # fmt: skip
+    version = "file:" + "0a" * 32
+
+    def source(given: dict[str, Any]) -> ReadSource:
+        action = Plan(shaped).next({}, run_input=given, run=RUN)
+        assert isinstance(action, Spawn)
+        assert isinstance(action.source, ReadSource)
+        return action.source
+
+    started = source({"path": "/in/a.csv", "event_id": version})
+    assert (started.version, started.trusted) == (version, False)
+    assert source({"path": "/in/a.csv", "event_id": "e1"}).version is None
+    assert source({"path": "/in/a.csv"}).version is None
+    fixed = Plan(graph(rows=read("b.csv"), each=spawn(ref("rows")), out=merge("each")))
+    given = {"path": "/in/a.csv", "event_id": version}
+    action = fixed.next({}, run_input=given, run=RUN)
+    assert isinstance(action, Spawn)
+    assert action.source == ReadSource("b.csv", None, {}, trusted=True)
+
+
 def test_a_read_used_both_ways_is_a_step_and_a_source() -> None:
     shaped = graph(
         rows=read("a.csv"), each=spawn(ref("rows")), out=merge("each"), sum=call(rows=ref("rows"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -228,6 +231,55 @@ def test_two_searches_at_once_tell_once(lab: Lab, db_url: str) -> None:
         assert notify.scan(lab.conn) == 0
     notify.scan(lab.conn)
     assert len(told(lab)) == 3
+
+
+def test_many_end_and_commit_in_any_order_while_two_search(
+    lab: Lab, db_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each failure is told once, whoever sees it first; here no margin helps the search."""
+    for name, margin in (("failed", "5 minutes"), ("horizon", "2 seconds")):
+        exact = notify.SQL[name].replace(f"interval '{margin}'", "interval '0'")
+        assert exact != notify.SQL[name]
+        monkeypatch.setitem(notify.SQL._texts, name, exact)
+    lab.pipeline("p")
+    notify.add(lab.conn, "ops", **HOOK)
+    lab.sql("update suimon.channels set since = since - interval '1 day'")
+    runs = [lab.submit("p") for _ in range(60)]
+    lab.claim(lab.worker(), 60)
+    over = threading.Event()
+
+    def end(some: list[str]) -> None:
+        rng = random.Random(some[0])
+        with connect(db_url, name="ends") as conn:
+            for run in some:
+                with conn.transaction():
+                    conn.execute("select pg_current_xact_id()")
+                    conn.execute(
+                        "update suimon.runs set status = 'failed', worker_id = null,"
+                        " finished_at = clock_timestamp() where id = %s",
+                        (run,),
+                    )
+                    time.sleep(rng.uniform(0, 0.05))  # the delay is what is tested
+
+    def search() -> None:
+        with connect(db_url, name="search") as conn:
+            while not over.is_set():
+                notify.scan(conn)
+
+    threads = [threading.Thread(target=end, args=(runs[n::6],)) for n in range(6)]
+    searches = [threading.Thread(target=search) for _ in range(2)]
+    for thread in [*threads, *searches]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    over.set()
+    for thread in searches:
+        thread.join()
+    notify.scan(lab.conn)
+    found: list[str] = []
+    for one in notify.log(lab.conn, limit=1000):
+        found += one["payload"].get("runs") or [one["payload"]["run_id"]]
+    assert sorted(found) == sorted(runs)
 
 
 def test_a_flood_is_twenty_notices_and_one_with_the_rest(

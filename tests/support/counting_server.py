@@ -53,6 +53,10 @@ class Plan:
     ban_grows: float = 0.0
     answer: str = '{"ok": true}'
     answers: dict[str, tuple[int, str]] = field(default_factory=dict)
+    #: What the n-th call of a path is answered with; the last one again and again.
+    script: dict[str, list[str]] = field(default_factory=dict)
+    #: Bodies with this text in them are answered with that status.
+    bodies: dict[str, int] = field(default_factory=dict)
     keep_headers: bool = False
 
 
@@ -99,6 +103,12 @@ class _Server:
                 call.ended = time.monotonic()
                 return False
         status, text = self.plan.answers.get(call.path, (call.status, self.plan.answer))
+        if call.path in self.plan.script:
+            told = self.plan.script[call.path]
+            before = sum(1 for one in self.calls if one.path == call.path)
+            text = told[min(before, len(told)) - 1]
+        for piece, bad in self.plan.bodies.items():
+            status = bad if piece.encode() in body else status
         call.status = status if call.status == 200 else call.status
         call.ended = time.monotonic()
         raw = text.encode()

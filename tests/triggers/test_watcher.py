@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.wait import wait_until
@@ -119,7 +120,7 @@ def test_the_kernel_frees_the_lock_of_a_process_that_was_killed(tmp_path: Path) 
         holder.communicate()
     assert mine.take()
     mine.release()
-    assert not list(tmp_path.glob("*-1.lock"))
+    assert not (tmp_path / mine._name).exists()
 
 
 def test_without_a_place_for_locks_everybody_lists(tmp_path: Path) -> None:
@@ -159,6 +160,29 @@ def test_it_goes_on_after_the_connection_was_cut(
         (inbox / f"{number}.csv").write_text("x")
         wait_until(lambda n=number: arrived(doors) == n + 2, 20, "a file")
     assert not [r for r in caplog.records if r.exc_info]
+
+
+def test_a_share_that_hangs_holds_up_its_own_trigger_only(
+    doors: Doors, tmp_path: Path, watching: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs, free = threading.Event(), threading.Event()
+    look = folder_watch.listing.look
+
+    def slow(rules: Any, report: Any, **more: Any) -> Any:
+        if rules.base.endswith("hung"):
+            hangs.set()
+            free.wait(60)
+        return look(rules, report, **more)
+
+    monkeypatch.setattr(folder_watch.listing, "look", slow)
+    given = {"type": "FILE", "path": f"{tmp_path}/hung/*", "mode": "poll"}
+    hung = doors.door("h", given)
+    trigger, inbox = inbox_of(doors, tmp_path, mode="poll", interval="50ms")
+    watching().watch([hung, trigger])
+    assert hangs.wait(20)
+    (inbox / "a.csv").write_text("x")
+    wait_until(lambda: arrived(doors) == 1, 20, "the other trigger's file")
+    free.set()
 
 
 def test_no_thread_and_no_connection_without_file_triggers(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from c_refund import alarm, check_refund, pay, refuse
+from c_refund import check_refund
+from far import shop
 
 from suimon import Pipeline, Webhook
 
@@ -20,7 +21,9 @@ ok = p.approve(
     expires="3d",
     on_reject="continue",
 )
-paid = p.run("paid", pay, r.order, r.amount, when=ok.approved)
-p.run("refused", refuse, r.order, ok.comment, unless=ok.approved)
-p.run("alarm", alarm, p.meta.id, after=[paid], run_if="failed")
+pay = {"order": r.order, "amount": r.amount}
+paid = p.http("paid", shop, path="/refunds", json=pay, when=ok.approved)
+why = {"order": r.order, "why": ok.comment}
+p.http("refused", shop, path="/refusals", json=why, unless=ok.approved)
+p.http("alarm", "shop", path="/alarms", json={"run": p.meta.id}, after=[paid], run_if="failed")
 p.returns(paid)
