@@ -86,3 +86,6 @@ with t as (
 )
 select extract(epoch from p10 - first)::float8, extract(epoch from last - p90)::float8, extract(epoch from last - first)::float8, n
 from t;
+
+-- name: forget_runs
+truncate suimon.runs, suimon.payloads, suimon.flows;

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import idle, latency, submit
+from bench import calls, idle, latency, submit
 from bench.meter import Figure
 from bench.place import SQL, Place, held_snapshot, rate, say
 
@@ -22,12 +22,13 @@ class Size:
     children: int = 100_000
     million: int = 1_000_000
     small: int = 10_000
+    calls: int = 20_000
     wakeups: int = 400
     submit_s: float = 8.0
     idle_s: float = 30.0
 
 
-QUICK = Size(10_000, 100_000, 1_000, 40, 2.0, 12.0)
+QUICK = Size(10_000, 100_000, 1_000, 2_000, 40, 2.0, 12.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,8 @@ SCENARIOS: dict[str, Scenario] = {
     "fanout": Scenario("a whole fan-out, no limit", fanout, 3, 240),
     "fanout-200": Scenario("the same with concurrency=200", fanout_200, 1, 300),
     "fanout-1000": Scenario("the same with concurrency=1000", fanout_1000, 1, 300),
+    "limit": Scenario("a drain with and without destination=", calls.limit, 1, 400),
+    "calls": Scenario("three workers call a server that counts", calls.calls, 1, 600),
     "snapshot": Scenario("a whole fan-out under a held snapshot", snapshot, 1, 600),
     "snapshot-drain": Scenario("a drain under a held snapshot", snapshot_drain, 1, 600),
     "memory": Scenario("a million children: rate and peak memory", memory, 1, 900),

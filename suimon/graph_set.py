@@ -73,6 +73,10 @@ def check_tasks(graph: Graph, tasks: Mapping[str, TaskInfo]) -> list[Mistake]:
             hint = f"{one_of(named, tasks)}; a task is a function with @task on it"
             notes.add(name, "config.task", f'there is no task "{named}"', hint)
         elif vertex["type"] == TASK:
+            if info.generator and "destination" in (vertex.get("config") or {}):
+                hint = "take a turn where it calls: ctx.http(...), with ctx.limit(...)"
+                message = f'"{named}" is a generator, which cannot wait for a turn'
+                notes.add(name, "config.destination", message, hint)
             if info.generator and name not in folded:
                 conditional = shape.is_conditional(graph, name)
                 hint = "name it as the items of a SPAWNER, and nowhere else"

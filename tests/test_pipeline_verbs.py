@@ -72,6 +72,10 @@ def with_triggers() -> Pipeline:
     p.on(Cron("30 2 * * *", gap="next", fold="first", catch_up="all"), Every("7d"))
     p.on(Every("1h", anchor="2024-01-01T00:00:00Z"), Event("order.paid"))
     p.on(Webhook("in/x", preset="github", secret="secret:hook", key_header="X-Id"))
+    p.on(
+        File("scans/*/READY", dedupe="content", interval="10s", recursive=True, ignore=["*.bak"],
+             empty="take", follow_links=True, done="done/", failed="failed/")
+    )  # fmt: skip
     p.run("a", judge, p.meta.created_at)
     return p
 

@@ -9,12 +9,21 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from suimon import Pipeline, task
+from suimon import Destination, Pipeline, task
+
+#: Limits that never bind: what is measured is what keeping them costs.
+wide = Destination("wide", rate="100000/s", burst=100_000, concurrency=2_000)
 
 
 @task
 def nothing(n: int) -> int:
     """The job: one multiplication, so that its result cannot be right by chance."""
+    return 2 * n + 1
+
+
+@task(destination=wide)
+def nothing_wide(n: int) -> int:
+    """The same, after its turn at a destination."""
     return 2 * n + 1
 
 
@@ -37,14 +46,17 @@ clock = Pipeline("clock", concurrency=None, max_queued=None)
 clock.run("job", look_at_the_clock, clock.input.n)
 
 
-def fan(name: str, limit: int | None) -> Pipeline:
+def fan(name: str, limit: int | None, job: Any = nothing) -> Pipeline:
     """A fan-out over `count` numbers with a strict merge."""
     made = Pipeline(name, concurrency=None)
     rows = made.run("rows", numbers, made.input.count)
-    made.merge("outcome", made.spawn("jobs", nothing, rows, concurrency=limit))
+    made.merge("outcome", made.spawn("jobs", job, rows, concurrency=limit))
     return made
 
 
 unlimited = fan("fan", None)
 limit_200 = fan("fan-200", 200)
 limit_1000 = fan("fan-1000", 1000)
+with_destination = fan("fan-wide", None, nothing_wide)
+single_wide = Pipeline("single-wide", concurrency=None, max_queued=None)
+single_wide.run("job", nothing_wide, single_wide.input.n)

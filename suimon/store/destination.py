@@ -116,3 +116,8 @@ def hold(conn: Connection, name: str, seconds: float, why: str) -> None:
 def give_back(conn: Connection, worker: int, tokens: Sequence[int]) -> None:
     """Places that are not used any more."""
     conn.execute(SQL.give_back, {"worker": worker, "tokens": list(tokens)})
+
+
+def parked(conn: Connection) -> list[str]:
+    """Destinations that some run waits for."""
+    return [str(row[0]) for row in conn.execute(SQL.parked).fetchall()]

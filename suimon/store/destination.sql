@@ -16,6 +16,13 @@ returning d.name;
 -- name: tell
 select pg_notify('suimon_limits', %(name)s);
 
+-- Destinations that somebody waits for, at most 1,000.
+-- name: parked
+select d.name from suimon.destinations d
+where exists (select from suimon.runs r where split_part(r.reason, ':', 2) = d.name and r.status = 'waiting'
+              and (r.reason like 'limit:%%' or r.reason like 'held:%%'))
+order by d.name limit 1000;
+
 -- A worker that leaves gives back what it does not use any more.
 -- name: give_back
 delete from suimon.leases l where l.worker_id = %(worker)s and l.token = any (%(tokens)s);

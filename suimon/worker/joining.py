@@ -88,6 +88,7 @@ class Joining:
             )
             self.listener.start()
         self._worker.sender.code_waits = True
+        self._worker.turns.look_for_parked()
         self._worker.sender.hungry()
 
     def _schema_changed(self, found: int | None) -> None:

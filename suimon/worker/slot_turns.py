@@ -71,9 +71,8 @@ class Holding:
 # --------------------------------------------------------------------------- the steps
 
 
-def get_turn(run: slot_run.Run, name: str, **more: Any) -> Steps:
+def get_turn(run: slot_run.Run, name: str, *, instead: int | None = None, **more: Any) -> Steps:
     """Ask until there is a turn whose instant has come and has not passed."""
-    instead = None
     while True:
         body = {"op": "turn", "name": name, "instead": instead, **more}
         given = yield "ask", body

@@ -29,6 +29,7 @@ IDLE_SECONDS: Final = 0.5
 #: A ticket is at least so far away, and at most, while nobody has held the destination longer.
 TICKET_SECONDS: Final = 2.0
 LONGEST_TICKET_SECONDS: Final = 300.0
+LONGEST_HELD_SECONDS: Final = 900.0
 #: Tickets are this many times as far apart as calls are: who has room wakes their owners earlier.
 TICKET_STRETCH: Final = 4.0
 #: Places and calls of one round.
@@ -231,7 +232,7 @@ class Place:
         tail = max(base, self.tails.get(waiter.flow, 0.0)) + min(step, 60.0)
         if len(self.tails) > 1000:
             self.tails = {flow: at for flow, at in self.tails.items() if at > now}
-        longest = max(LONGEST_TICKET_SECONDS, base - now + 60.0)
+        longest = LONGEST_HELD_SECONDS if held else LONGEST_TICKET_SECONDS
         self.tails[waiter.flow] = tail
         self.parked = True
         reason = f"held:{self.name}" if held else f"limit:{self.name}"

@@ -60,6 +60,7 @@ class Turns:
         self._places: dict[str, Place] = {}
         self._turns: dict[int, Turn] = {}
         self._of_run: dict[int, set[int]] = {}
+        self._askers: set[int] = set()  # tries whose slots have asked for something
         self._number = 0
         self.valid_s = min(VALID_SECONDS, VALID_BEATS * worker.options.heartbeat_s)
         #: When `step` has something to do.
@@ -89,6 +90,7 @@ class Turns:
                 )  # fmt: skip
                 place = self._place(name)
                 place.wait(waiter)
+                self._askers.add(held.token)
                 self._look(place)
             case "turn_over":
                 self._end(int(body["turn"]), badly=not body.get("well"))
@@ -101,7 +103,8 @@ class Turns:
         """The try has left its slot: all it held is free, all it asked for is forgotten."""
         for number in list(self._of_run.get(held.token, ())):
             self._end(number, badly=badly)
-        if held.asks_turns:
+        if held.token in self._askers:
+            self._askers.discard(held.token)
             for place in self._places.values():
                 place.forget(held.token)
 
@@ -128,6 +131,16 @@ class Turns:
         self._places.clear()
         self._turns.clear()
         self._of_run.clear()
+        self._askers.clear()
+
+    def look_for_parked(self) -> None:
+        """Runs may wait for destinations that no worker has met since it started."""
+
+        def found(names: list[str]) -> None:
+            for name in names:
+                self.heard(name)
+
+        self._worker.ledger.ask(destination.parked, found, _ignore)
 
     def close(self) -> None:
         """Give back what nobody uses; what is in use expires."""
@@ -150,7 +163,9 @@ class Turns:
         """Serve, park, and begin the rounds that are due."""
         if now < self.next_at:
             return
-        self.next_at = math.inf
+        self.next_at = math.inf if self._worker.id else now + 0.1
+        if not self._worker.id:
+            return
         if self._worker.stops.drain_asked:
             self._release_waiting()
         for name in list(self._places):

@@ -55,6 +55,8 @@ class Plan:
     answers: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: What the n-th call of a path is answered with; the last one again and again.
     script: dict[str, list[str]] = field(default_factory=dict)
+    statuses: dict[str, list[int]] = field(default_factory=dict)
+    kind: str = "application/json"
     #: Bodies with this text in them are answered with that status.
     bodies: dict[str, int] = field(default_factory=dict)
     keep_headers: bool = False
@@ -107,14 +109,18 @@ class _Server:
             told = self.plan.script[call.path]
             before = sum(1 for one in self.calls if one.path == call.path)
             text = told[min(before, len(told)) - 1]
+        if call.path in self.plan.statuses and call.status == 200:
+            codes = self.plan.statuses[call.path]
+            before = sum(1 for one in self.calls if one.path == call.path)
+            status = codes[min(before, len(codes)) - 1]
         for piece, bad in self.plan.bodies.items():
             status = bad if piece.encode() in body else status
         call.status = status if call.status == 200 else call.status
         call.ended = time.monotonic()
         raw = text.encode()
         writer.write(
-            b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n%b"
-            % (call.status, len(raw), more, raw)
+            b"HTTP/1.1 %d X\r\nContent-Type: %b\r\nContent-Length: %d\r\n%b\r\n%b"
+            % (call.status, self.plan.kind.encode(), len(raw), more, raw)
         )
         await writer.drain()
         return True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from obstore.store import MemoryStore
 
+from suimon.core import clock
 from suimon.errors import FileRefused, SuimonError
 from suimon.read import open_source
 from suimon.triggers import stores
@@ -64,9 +66,11 @@ def test_objects_arrive_once_each_version_with_their_url(doors: Doors, tmp_path:
         spec = {"type": "FILE", "path": f"file://{folder}/*.csv", "settle": "1ms", "dedupe": dedupe}
         to = doors.door(dedupe, spec)
         watch = FolderWatch(to, Tools(_use(doors), lambda: None, "here"))
-        for text in ("one", "one", "two"):
+        for second, text in enumerate(("one", "one", "two")):
             (folder / "日 a.csv").write_text(text)
-            for _ in range(3):
+            os.utime(folder / "日 a.csv", (1000 + second, 1000 + second))
+            watch.round(hinted=True)
+            with clock.moved(10):
                 watch.round(hinted=True)
         rows = doors.deliveries(to, "input ->> 'path'", "input ->> 'name'")
         assert set(rows) == {(f"file://{folder}/日 a.csv", "日 a.csv")}
