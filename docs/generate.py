@@ -87,7 +87,7 @@ def error_table() -> str:
     """Codes, names and exit codes."""
     stored = failures.STORED.items()
     lines = [
-        MADE.format(source="suimon/errors.py, suimon/api/refusals.py and core/failures.py"),
+        MADE.format(source="suimon/errors, suimon/api/refusals.py and core/failures.py"),
         "",
         "# Errors",
         "",
@@ -137,7 +137,7 @@ def quoted(code: str | None) -> str:
     return f"`{code}`" if code else ""
 
 
-#: What the numbers of suimon/errors.py say; a test compares the numbers.
+#: What the numbers of suimon/errors say; a test compares the numbers.
 EXITS = {
     errors.EXIT_NEGATIVE: "the answer is no: a run failed, a definition is wrong",
     errors.EXIT_USAGE: "called wrongly, or given something that cannot be used",

@@ -23,9 +23,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
+import psycopg
+
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.duties import doors, prune
+from suimon.errors import SuimonError
 from suimon.outbox import notify
 from suimon.run import cancel, finish, lane, pause, rescue, wake
 
@@ -38,9 +41,20 @@ COUNT_CHILDREN: Final = 200_000
 
 
 def run(conn: Connection, worker: int | None) -> int:
-    """Take the duties that are due and do those that have work; returns how much they changed."""
+    """Take the duties that are due and do those that have work; returns how much they changed.
+
+    One that fails is told and tried again at its next turn; it keeps no other from its own.
+    """
     taken = conn.execute(SQL.take, {"worker": worker}).fetchall()
-    return sum(DUTIES[name](conn) for name, work in taken if work)
+    changed = 0
+    for name in [name for name, work in taken if work]:
+        try:
+            changed += DUTIES[name](conn)
+        except (psycopg.Error, SuimonError) as error:
+            if conn.broken:
+                raise
+            log.error("the duty %s failed: %s", name, str(error).splitlines()[0])
+    return changed
 
 
 def timers(conn: Connection) -> int:

@@ -42,10 +42,6 @@ select t.name,
        end as work
 from taken t;
 
--- When the next duty falls due, for the loop's sleep.
--- name: next_in
-select greatest(extract(epoch from min(next_at) - clock_timestamp()), 0)::float8 as in_s from suimon.duties;
-
 -- Open fan-outs, oldest first, at most 100 a sweep: those whose count may be wrong are recounted.
 -- name: open_fanouts
 select f.id, f.base::text, f.parent_id::text, f.expected, f.succeeded + f.failed + f.timed_out + f.cancelled as ended,

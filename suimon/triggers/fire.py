@@ -153,16 +153,19 @@ def _start_now(conn: Connection, to: Trigger, arrival: Arrival) -> tuple[Answer,
 
 
 def _known(conn: Connection, to: Trigger, arrival: Arrival) -> Answer | None:
-    """The answer to a key that has its delivery or its run already."""
-    found = conn.execute(SQL.by_key, {"trigger": to.id, "key": arrival.key}).fetchone()
+    """The answer to a key that has its delivery or its run already.
+
+    The run is asked for first: who commits both in between is then seen with its delivery.
+    """
     (run,) = submit.existing(conn, to.pipeline, [Request(arrival.input, arrival.key)])
+    found = conn.execute(SQL.by_key, {"trigger": to.id, "key": arrival.key}).fetchone()
     if found is None and run is None:
         return None
     delivery, run_id, state, why, stored = found or (None, None, "delivered", None, None)
     if run is not None:
         return Answer(delivery or run.id, run.id, duplicate=True, same_input=run.same_input)
     same = stored is None or orjson.loads(stored) == orjson.loads(arrival.input)
-    reason = why if state == "waiting" else state
+    reason = {"waiting": why, "delivered": None}.get(state, state)
     return Answer(delivery, run_id, duplicate=True, same_input=same, reason=reason)
 
 

@@ -8,7 +8,7 @@ import pytest
 from support.lab import Lab
 from support.plans import Recorder
 
-from suimon.db.connect import connect
+from suimon.db.connect import Connection, connect
 from suimon.duties import sweep
 from suimon.run import cancel, lane, rescue
 
@@ -161,3 +161,23 @@ def test_a_thousand_lanes_are_swept_in_pages(lab: Lab, worker: int) -> None:
         lab.sql("update suimon.runs set lane = %s where id = %s", f"lane:{n:04}", run)
     lane.sweep(lab.conn)
     assert lab.one("select count(*) from suimon.runs where admitted") == 620
+
+
+def test_a_duty_that_fails_keeps_no_other_from_its_turn(
+    lab: Lab, worker: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is told; the others are done."""
+
+    def fail(conn: Connection) -> int:
+        conn.execute("select 1 / 0")
+        return 1
+
+    monkeypatch.setitem(sweep.DUTIES, "lanes", fail)
+    lab.submit_only("serial")
+    lab.pipeline("free")
+    run, dead = lab.submit("free"), lab.worker()
+    lab.claim_run(dead, run)
+    lab.kill(dead)
+    assert sweep.run(lab.conn, worker) == 1
+    assert lab.status(run) == "queued"
+    assert "the duty lanes failed: division by zero" in caplog.text

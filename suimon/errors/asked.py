@@ -1,0 +1,166 @@
+"""What somebody asked for, or brought, and was refused."""
+
+# ruff: noqa: N818  (the names say what happened; "Error" at the end of each would add nothing)
+
+from __future__ import annotations
+
+from suimon.errors.base import (
+    EXIT_CONFLICT,
+    EXIT_FORBIDDEN,
+    EXIT_LIMITED,
+    EXIT_NOT_FOUND,
+    EXIT_USAGE,
+    SuimonError,
+)
+
+
+class RequestRefused(SuimonError):
+    """Somebody asked for something that cannot be done; nothing was stored."""
+
+    code = "SUI-3000"
+
+
+class UnknownPipeline(RequestRefused):
+    """No pipeline of this name has been deployed."""
+
+    code = "SUI-3001"
+    exit_code = EXIT_NOT_FOUND
+
+
+class RunNotFound(RequestRefused):
+    """No run with this id, or it was pruned."""
+
+    code = "SUI-3002"
+    exit_code = EXIT_NOT_FOUND
+
+
+class InputRefused(RequestRefused):
+    """The input does not fit what the pipeline or the task declares; `path` names the field."""
+
+    code = "SUI-3003"
+    exit_code = EXIT_USAGE
+    fields = ("path",)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.path = path
+
+
+class Conflict(RequestRefused):
+    """The state is not the one the request needs; `run_id` names the run that is in the way."""
+
+    code = "SUI-3004"
+    exit_code = EXIT_CONFLICT
+    fields = ("run_id",)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        run_id: str | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.run_id = run_id
+
+
+class QueueFull(RequestRefused):
+    """The pipeline has as many waiting runs as it may have. Nothing was stored."""
+
+    code = "SUI-3005"
+    exit_code = EXIT_LIMITED
+
+
+class NotThere(RequestRefused):
+    """A trigger, a pool or another thing by a name that nothing has."""
+
+    code = "SUI-3006"
+    exit_code = EXIT_NOT_FOUND
+
+
+class AddressRefused(RequestRefused):
+    """An address inside, or one with no plain meaning; nothing was connected to."""
+
+    code = "SUI-3007"
+    exit_code = EXIT_FORBIDDEN
+
+
+class DataRefused(SuimonError):
+    """A value or file that cannot be carried without harm; it is never repaired silently."""
+
+    code = "SUI-4000"
+    exit_code = EXIT_USAGE
+
+
+class InvalidJson(DataRefused):
+    """A value PostgreSQL's jsonb or the JSON standard refuses; `path` is like `$.a[3].b`."""
+
+    code = "SUI-4001"
+    fields = ("path",)
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "$",
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.path = path
+
+
+class PayloadTooLarge(DataRefused):
+    """An input, a result or a signal above the limit; both sizes are in bytes of JSON."""
+
+    code = "SUI-4002"
+    fields = ("size", "limit")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        size: int = 0,
+        limit: int = 0,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.size = size
+        self.limit = limit
+
+
+class FileRefused(DataRefused):
+    """A file that cannot be read as what it claims to be; row and byte say where."""
+
+    code = "SUI-4003"
+    fields = ("path", "row", "byte")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str = "",
+        row: int | None = None,
+        byte: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        self.path = path
+        self.row = row
+        self.byte = byte
+
+
+class FileChanged(DataRefused):
+    """Size, modification time or inode differ from those the run was started with."""
+
+    code = "SUI-4004"
