@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from suimon import graph as graphs
+from suimon.destination import Destination
 from suimon.errors import DefinitionError
 from suimon.pipeline import Limit, Pipeline, pipeline, pipeline_of
 from suimon.task import task
@@ -66,6 +67,16 @@ def with_branches() -> Pipeline:
     return p
 
 
+def with_http() -> Pipeline:
+    p = Pipeline("golden-http")
+    shop = Destination("shop", base_url="http://shop.example")
+    a = p.http("a", shop, path="/a", json={"n": p.input.n, "x": None}, expect=[404, 200])
+    p.http("b", "shop", path=a.json.next, params={"q": 1}, headers={"X-Kind": "k"}, retries=3)
+    p.http("c", shop, path="/c", body=p.input.text, method="PUT", retries=0, backoff="1s..9s",
+           deadline="1h", when=a.json.ok)  # fmt: skip
+    return p
+
+
 def with_triggers() -> Pipeline:
     p = Pipeline("golden-triggers")
     p.on(File("inbox/*.csv", settle="5s", order="mtime", mode="poll"))
@@ -88,6 +99,7 @@ def with_triggers() -> Pipeline:
         ("start", with_start),
         ("branches", with_branches),
         ("triggers", with_triggers),
+        ("http", with_http),
     ],
 )
 def test_the_canonical_bytes_never_change(name: str, build: Callable[[], Pipeline]) -> None:

@@ -694,13 +694,16 @@ declare
   users int;
   u record;
   spare int;
+  beat_s double precision;
 begin
   n := 0; give_back := 0; part := 1; parked := false; kept := '{}'; places := '{}'; pools := '{}';
   delete from suimon.leases l where l.token = any (p_back) and l.worker_id = p_worker;
   select x.* into d from suimon.destinations x where x.name = p_name for no key update;
   at := clock_timestamp();
-  lease_s := coalesce(d.timeout_ms, 0) / 1000.0 + 10;
-  if d.name is null or not exists (select from suimon.workers w where w.id = p_worker and not w.dead) then
+  select w.beat_ms / 1000.0 into beat_s from suimon.workers w where w.id = p_worker and not w.dead;
+  -- longer than a call lasts, and than the slots of a frozen worker live
+  lease_s := greatest(coalesce(d.timeout_ms, 0) / 1000.0 + 10, coalesce(beat_s, 0) * 3 + 5);
+  if d.name is null or beat_s is null then
     return;
   end if;
   with used as (

@@ -36,6 +36,8 @@ _WORKER = (
 )  # fmt: skip
 _RUNNING = ("pool", "worker", "runs", "lost", "silent_s", "id", "pipeline", "for_s")
 _DUTY = ("name", "every_ms", "last_at", "last_note", "overdue_s", "age_s")
+#: Triggers with waiting deliveries that are counted.
+_TRIGGERS: Final = 1000
 _DELIVERIES = ("pipeline", "trigger", "waiting", "more", "oldest_s", "pause", "due_s")
 _DATABASE = ("used", "most", "ours", "oldest_transaction_s")
 
@@ -196,7 +198,8 @@ def _facts(
             if verdict.overdue(one["every_ms"] / 1000, one["age_s"])
         ],
         deliveries=Count(
-            sum(one["waiting"] for one in deliveries), any(one["more"] for one in deliveries)
+            sum(one["waiting"] for one in deliveries),
+            len(deliveries) >= _TRIGGERS or any(one["more"] for one in deliveries),
         ),
         deliveries_stuck_s=max(stuck, default=None),
         next_at=next_at,

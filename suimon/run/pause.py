@@ -102,6 +102,7 @@ def resume(
             elif kind == "destination":
                 conn.execute(SQL.tell_limits, {"name": name})
             elif gone:
+                conn.execute(SQL.try_deliveries, {"what": key})
                 conn.execute(SQL.tell_doors)
             return sorted(gone)
 
@@ -299,6 +300,7 @@ def _heal(conn: Connection, pipeline: str, until: datetime) -> int:
     conn.execute(SQL.forgive, {"pipeline": pipeline, "until": until})
     why = "a run that was started by hand ended well"
     audit.note(conn, "resume", [f"triggers:{pipeline}"], actor=ENGINE, why=why)
+    conn.execute(SQL.try_deliveries, {"what": f"triggers:{pipeline}"})
     conn.execute(SQL.tell_doors)
     return 1
 

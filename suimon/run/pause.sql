@@ -8,17 +8,21 @@ select true from suimon.pipelines where name = %(name)s;
 -- name: pipelines
 select name from suimon.pipelines order by name limit 1000;
 
+-- (one that is in no graph any more may have deliveries that wait, and a pause that only a name can lift)
 -- name: triggers
 select t.id, t.pipeline, t.name from suimon.triggers t
-where t.retired_at is null and (t.name = %(name)s or t.id::text = %(name)s or t.pipeline || '/' || t.name = %(name)s)
+where (t.retired_at is null or exists (select from suimon.pauses p where p.what = 'trigger:' || t.id)
+       or exists (select from suimon.deliveries d where d.trigger_id = t.id and d.state = 'waiting'))
+  and (t.name = %(name)s or t.id::text = %(name)s or t.pipeline || '/' || t.name = %(name)s)
 order by t.id limit 20;
 
 -- name: trigger_names
 select t.name from suimon.triggers t where t.retired_at is null order by t.name limit 1000;
 
--- Pools that somebody serves, that a pipeline uses, or a vertex of a current graph.
+-- Pools that somebody serves, that a pipeline uses, or a vertex of a current graph; and those that are paused.
 -- name: pools
 select p.name from suimon.pools p
+union select substr(p.what, 6) from suimon.pauses p where starts_with(p.what, 'pool:')
 union select p.pool from suimon.pipelines p
 union select v.value #>> '{config,pool}' from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
   cross join json_each(g.body -> 'vertices') v where v.value #>> '{config,pool}' is not null
@@ -74,7 +78,17 @@ delete from suimon.pauses where what = 'triggers:' || %(pipeline)s and automatic
 update suimon.pipelines set failures_since = greatest(failures_since, coalesce(%(until)s::timestamptz, clock_timestamp()))
 where name = %(pipeline)s;
 
--- Deliveries may go on.
+-- Deliveries may go on, and are tried at once. Who holds a trigger's row may just have met the pause and be writing a time
+-- to wait for: it is waited for, so there is no condition on that time here.
+-- name: try_deliveries
+with held as materialized (
+  select t.id from suimon.triggers t
+  where case when split_part(%(what)s, ':', 1) = 'trigger' then t.id::text = substr(%(what)s, 9)
+             else t.pipeline = substr(%(what)s, 1 + strpos(%(what)s, ':')) end
+  order by t.id for no key update
+)
+update suimon.triggers t set retry_at = null from held h where t.id = h.id;
+
 -- name: tell_doors
 select pg_notify('suimon_doors', 'deliveries');
 

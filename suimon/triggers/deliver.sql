@@ -1,9 +1,11 @@
 -- Waiting deliveries become runs, in the order of seq, under the lock of the trigger's row.
 
--- Whoever works on this trigger holds its row; another taker goes on to the next trigger.
+-- Whoever works on this trigger holds its row; another taker goes on to the next trigger. No pause is longer than two
+-- minutes: a later time was written by a clock that has been set back since, and is none.
 -- name: lock
 select t.id, t.pipeline, suimon.pause_of(t.id) as pause,
-       greatest(extract(epoch from t.retry_at - clock_timestamp()), 0)::float8 as retry_in_s
+       case when t.retry_at <= clock_timestamp() + interval '2 minutes'
+            then greatest(extract(epoch from t.retry_at - clock_timestamp()), 0)::float8 end as retry_in_s
 from suimon.triggers t where t.id = %(trigger)s for no key update of t skip locked;
 
 -- The oldest that wait.
@@ -40,12 +42,13 @@ update suimon.triggers set retry_at = clock_timestamp() + make_interval(secs => 
 -- name: go_on
 update suimon.triggers set retry_at = null where id = %(trigger)s and retry_at is not null;
 
--- Triggers with deliveries that may be tried now, at most 1,000 a round, and when the next one may.
+-- Triggers with deliveries that may be tried now, at most 1,000 a round, and when the next one may. Those that nothing has
+-- kept waiting come first: a thousand that wait for their full pipelines do not stand before them round after round.
 -- name: due
 select t.id from suimon.triggers t
 where exists (select from suimon.deliveries d where d.trigger_id = t.id and d.state = 'waiting')
-  and (t.retry_at is null or t.retry_at <= clock_timestamp())
-order by t.id limit 1000;
+  and (t.retry_at is null or t.retry_at not between clock_timestamp() and clock_timestamp() + interval '2 minutes')
+order by t.retry_at nulls first, t.id limit 1000;
 
 -- (no row where nothing waits: greatest would make a zero of it, and a loop of that)
 -- name: next_in

@@ -138,6 +138,8 @@ def _start_now(conn: Connection, to: Trigger, arrival: Arrival) -> tuple[Answer,
     pause = conn.execute(SQL.pause_of, {"trigger": to.id}).fetchone()
     why = f"paused:{pause[0]}" if pause and pause[0] else None
     if why is None and conn.execute(SQL.any_waiting, {"trigger": to.id}).fetchone():
+        if _is_full(conn, to.pipeline):  # or it would take call after call while the oldest waits
+            raise full(conn, to.pipeline)
         why = "older deliveries wait"
     if why is not None:
         if not _store(conn, to, arrival, delivery, "waiting", None, why=why):
@@ -175,6 +177,11 @@ def _lost(conn: Connection, to: Trigger, arrival: Arrival) -> Answer:
     if known is not None:
         return known
     raise full(conn, to.pipeline)
+
+
+def _is_full(conn: Connection, pipeline: str) -> bool:
+    row = conn.execute(submit.SQL.room, {"pipeline": pipeline}).fetchone()
+    return row is not None and row[0] is not None and row[1] >= row[0]
 
 
 def full(conn: Connection, pipeline: str) -> SuimonError:

@@ -32,6 +32,10 @@ PLACEHOLDER: Final = "destination.invalid"
 PAUSES: Final = (0.1, 0.4)
 #: A pause that the far side asks for is never longer.
 LONGEST_SECONDS: Final = 86_400.0
+SHORTEST_SECONDS: Final = 0.5
+#: A call that was sent away so often waits outside of its slot.
+REFUSALS: Final = 5
+AWAY_SECONDS: Final = 5.0
 _UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -44,6 +48,7 @@ class _Calls:
     def __init__(self, run: slot_run.Run, name: str) -> None:
         self.run = run
         self.name = name
+        self.refused = 0
 
     def prepare(self, request: httpx2.Request, url: httpx2.URL, turn: Turn) -> None:
         """Address, secret and time limit of the destination, as they are for this turn."""
@@ -82,8 +87,16 @@ class _Calls:
         after_s = retry_after(response.headers.get("retry-after"))
         if response.status_code == 503 and after_s is None:
             return False
+        if after_s is not None:
+            after_s = max(after_s, SHORTEST_SECONDS)
         slot_turns.say_held(self.run, self.name, response.status_code, after_s)
+        self.refused += 1
         return True
+
+    def again(self) -> None:
+        """It was sent away: once more in this slot, or later in any."""
+        if self.refused >= REFUSALS:
+            raise slot_turns.NotYet(AWAY_SECONDS)
 
 
 class Transport(httpx2.BaseTransport):
@@ -95,6 +108,7 @@ class Transport(httpx2.BaseTransport):
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
         run, failures, url = self._calls.run, 0, request.url
+        self._calls.refused = 0
         while True:
             steps = slot_turns.get_call(run, self._calls.name)
             turn, holding = slot_turns.wait(run, steps)
@@ -110,6 +124,7 @@ class Transport(httpx2.BaseTransport):
                     return response
                 response.read()
                 ended(well=True)
+                self._calls.again()
             except TooLateError:
                 ended(well=True)
             except AddressRefused as error:
@@ -137,6 +152,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         run, failures, url = self._calls.run, 0, request.url
+        self._calls.refused = 0
         while True:
             steps = slot_turns.get_call(run, self._calls.name)
             turn, holding = await slot_turns.wait_async(run, steps)
@@ -152,6 +168,7 @@ class AsyncTransport(httpx2.AsyncBaseTransport):
                     return response
                 await response.aread()
                 ended(well=True)
+                self._calls.again()
             except TooLateError:
                 ended(well=True)
             except AddressRefused as error:

@@ -231,9 +231,9 @@ class Turns:
             held.turn = (turn.number, first, last, self._facts(place))
             held.asks_turns = True
             if self._lacks_secret(held, place):
-                self._worker.grants.give(held, lambda: self._worker.waiting.append(held))
+                self._worker.grants.give(held, functools.partial(self._to_slot, held))
             else:
-                self._worker.waiting.append(held)
+                self._to_slot(held)
             return
         if self._lacks_secret(held, place):  # it comes again with the secret in its slot
             self._end(turn.number)
@@ -241,6 +241,13 @@ class Turns:
             return
         answer = {"turn": turn.number, "first": first, "last": last, **(self._facts(place) or {})}
         self._worker.send_to_slot(held, wire.answer(waiter.question, answer))
+
+    def _to_slot(self, held: Held) -> None:
+        if held.cancel:
+            self.over(held)
+            self._worker.results.failed_try(held, 0, {"kind": "cancelled"})
+        else:
+            self._worker.waiting.append(held)
 
     def _facts(self, place: Place) -> dict[str, Any] | None:
         """Of a destination without an address a slot need not know more."""

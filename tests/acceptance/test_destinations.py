@@ -117,6 +117,31 @@ def test_no_more_is_called_than_allowed_whoever_dies_or_freezes(engine: Engine) 
         all_free(engine)
 
 
+def test_who_was_frozen_with_all_its_slots_calls_nothing_on_waking(engine: Engine) -> None:
+    """By then it is buried, and its places are others'."""
+    with CountingServer(takes=0.05) as far:
+        workers = set_up(engine, far, "concurrency=4", workers=2)
+        run = items(engine, "calls", 700)
+        engine.until(lambda: far.count() > 40, "calls are made")
+        slots = workers[0].slots()
+        frozen: dict[int, list[tuple[float, float]]] = {}
+        pids = workers[0].freeze(tree=True)
+        at = time.monotonic()
+        name = workers[0].name
+        dead = "select bool_or(dead) from suimon.workers where name = %s"
+        engine.until(lambda: engine.one(dead, name), "it is buried")
+        before = far.count()
+        engine.until(lambda: far.count() > before + 60, "the other one calls")
+        for pid in slots:
+            frozen[pid] = [(at, time.monotonic())]
+        workers[0].thaw(pids)
+        engine.wait(run, patience=60)
+        calls = far.calls()
+        assert most_at_once(calls, on_the_wire(frozen))[0] <= 4
+        assert not [c for c in calls if c.pid in frozen and c.began > frozen[c.pid][0][1]]
+        all_free(engine)
+
+
 def test_a_task_with_a_destination_keeps_its_place_for_its_whole_try(engine: Engine) -> None:
     with CountingServer(takes=0.05) as far:
         set_up(engine, far, "concurrency=3", workers=2, slots=3)

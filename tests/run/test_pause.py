@@ -327,6 +327,17 @@ class TestByHand:
             pause.pause(lab.conn, "trigger:cron:* * * * *@UTC", "me")
         pause.pause(lab.conn, "trigger:q/cron:* * * * *@UTC", "me")
 
+    def test_what_a_deploy_has_removed_is_resumed_by_its_name_all_the_same(self, lab: Lab) -> None:
+        lab.pipeline("p", pool="gpu", triggers=EVERY_MINUTE)
+        trigger = lab.one("select id from suimon.triggers")
+        for what in ("pool:gpu", f"trigger:{trigger}"):
+            pause.pause(lab.conn, what, "me")
+        lab.pipeline("p", pool="cpu")
+        for what in ("pool:gpu", f"trigger:{trigger}"):
+            assert pause.resume(lab.conn, what, "me")["resumed"] == [what]
+            with pytest.raises(NotThere):
+                pause.resume(lab.conn, what, "me")
+
     def test_who_has_no_name_changes_nothing(self, lab: Lab) -> None:
         lab.pipeline("p")
         with pytest.raises(InputRefused):

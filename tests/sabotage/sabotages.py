@@ -62,6 +62,22 @@ SABOTAGES = (
         "tests/duties/test_watch.py",
     ),
     Sabotage(
+        "places of the dead stay taken", RUN + "rescue.sql",
+        "freed as (delete from suimon.leases l using gone where l.worker_id = gone.id)",
+        "freed as (select id from gone)",
+        "tests/store/test_destination.py",
+    ),
+    Sabotage(
+        "places are not counted", "suimon/db/migrations/0001_initial.sql",
+        "free := greatest(d.concurrency - live, 0);", "free := d.concurrency;",
+        "tests/store/test_destination.py",
+    ),
+    Sabotage(
+        "a frozen process calls when it wakes up", "suimon/worker/slot_wire.py",
+        "            if clock.monotonic() >= self.last:\n", "            if False:\n",
+        "tests/worker/test_slot_wire.py",
+    ),
+    Sabotage(
         "no release on drain", "suimon/worker/stops.py",
         "                self._worker.outbox.release(held.fence)\n",
         "                self._worker.outbox.interrupt(held)\n",

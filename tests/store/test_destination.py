@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from support.lab import Lab
 
 from suimon.core import gcra
-from suimon.db.connect import Connection
+from suimon.db.connect import Connection, connect
 from suimon.run import destinations, rescue
 from suimon.store import destination
 from suimon.store.destination import Ask, Given
@@ -201,3 +203,33 @@ def test_sql_books_as_the_arithmetic_does(
             if len(found.calls) == booked.n
             else max(tat, now) + len(found.calls) / per_second
         )
+
+
+def test_workers_that_ask_at_once_never_get_more_than_there_are(db_url: str) -> None:
+    """Four connections take and give back; a fifth one counts, all the while."""
+    limit, seen = 5, [0]
+    with connect(db_url, name="test") as conn:
+        declare(conn, concurrency=limit, rate="5000/s")
+        lab = Lab(conn)
+        workers = [lab.worker(name=f"w{i}") for i in range(4)]
+
+        def one(worker: int) -> None:
+            chance = random.Random(worker)
+            held: list[int] = []
+            with connect(db_url, name="test") as mine:
+                for _ in range(60):
+                    back, held = held[: chance.randint(0, 3)], held[3:]
+                    used = [(token, None) for token in held]
+                    ask = Ask("crm", calls=3, places=4, wants=4, waiting=4, back=back, used=used)
+                    found = destination.take(mine, worker, ask)
+                    held = [*found.kept, *found.places]
+                destination.take(mine, worker, Ask("crm", back=held))
+
+        threads = [threading.Thread(target=one, args=(worker,)) for worker in workers]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            seen.append(count(conn))
+        for thread in threads:
+            thread.join()
+        assert max(seen) == limit

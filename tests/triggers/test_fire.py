@@ -10,6 +10,7 @@ from support.lab import Lab
 
 from suimon.db.connect import connect
 from suimon.errors import InputRefused, QueueFull
+from suimon.run import pause
 from suimon.triggers import deliver, fire
 from suimon.triggers.fire import Arrival
 
@@ -101,6 +102,41 @@ def test_what_arrives_during_a_pause_waits_for_as_long_as_it_lasts(doors: Doors,
     assert doors.queued("p") == [{"name": "a"}, {"name": "b"}]
 
 
+@pytest.mark.parametrize("what", ["pipeline:p", "triggers:p", "trigger"])
+def test_a_resume_tries_what_waited_at_once(doors: Doors, what: str) -> None:
+    to = doors.door("p", EVENT)
+    doors.door("q", EVENT)
+    only, name = what == "triggers:p", f"trigger:{to.id}" if what == "trigger" else "pipeline:p"
+    pause.pause(doors.conn, name, "me", triggers_only=only)
+    fire.arrive(doors.conn, to, arrivals("a", "b"))
+    assert deliver.deliver(doors.conn, to.id) == deliver.PAUSED_LOOK_S
+    doors.sql("update suimon.triggers set retry_at = 'infinity' where pipeline = 'q'")
+    pause.resume(doors.conn, name, "me", triggers_only=only)
+    deliver.deliver_all(doors.conn)
+    assert doors.queued("p") == [{"name": "a"}, {"name": "b"}]
+    assert doors.one("select count(*) from suimon.triggers where retry_at = 'infinity'") == 1
+
+
+def test_a_clock_that_was_set_back_holds_no_delivery_up(doors: Doors) -> None:
+    to = doors.door("p", EVENT)
+    fire.arrive(doors.conn, to, arrivals("a"))
+    doors.sql("update suimon.triggers set retry_at = clock_timestamp() + interval '1 day'")
+    deliver.deliver_all(doors.conn)
+    assert doors.queued("p") == [{"name": "a"}]
+
+
+def test_triggers_that_nothing_holds_up_are_tried_before_those_that_met_a_full_pipeline(
+    doors: Doors,
+) -> None:
+    held, fresh = doors.door("p", EVENT), doors.door("q", EVENT)
+    for to in (held, fresh):
+        fire.arrive(doors.conn, to, arrivals("a"))
+    retried = "update suimon.triggers set retry_at = clock_timestamp() where id = %s"
+    doors.sql(retried, held.id)
+    due = doors.conn.execute(deliver.SQL.due).fetchall()
+    assert due == [(fresh.id,), (held.id,)]
+
+
 def test_a_large_input_travels_unharmed_and_leaves_no_copy(doors: Doors) -> None:
     to = doors.door("p", EVENT)
     text = orjson.dumps({"name": "x" * 20_000})
@@ -164,6 +200,16 @@ def test_a_call_during_a_pause_is_kept_and_says_why_there_is_no_run(doors: Doors
     assert (later.run_id, later.reason) == (None, "older deliveries wait")
     deliver.deliver(doors.conn, to.id)
     assert doors.queued("p") == [{"name": "a"}, {"name": "b"}]
+
+
+def test_a_call_behind_one_that_waits_for_a_full_pipeline_is_refused_too(doors: Doors) -> None:
+    to = doors.door("p", EVENT, maxQueued=1)
+    fire.arrive(doors.conn, to, arrivals("a", "b"))
+    deliver.deliver(doors.conn, to.id)
+    with pytest.raises(QueueFull, match="max_queued is 1"):
+        fire.start_now(doors.conn, to, arrivals("c")[0])
+    assert fire.start_now(doors.conn, to, arrivals("b")[0]).duplicate
+    assert [state for (state,) in doors.deliveries(to)] == ["delivered", "waiting"]
 
 
 def test_the_same_call_fifty_times_at_once_is_one_run(doors: Doors, db_url: str) -> None:
