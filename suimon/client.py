@@ -56,7 +56,10 @@ class Client:
         self._conn: Connection | None = None
         if not self._url:
             msg = "no database is known"
-            hint = 'Client("postgresql://user@host/database"), or set SUIMON_DATABASE_URL.'
+            hint = (
+                'Client("postgresql://user@host/database"), or set SUIMON_DATABASE_URL; a running '
+                "`suimon dev` is found from the folder that holds its .suimon, or by SUIMON_HOME."
+            )
             raise DatabaseUnavailable(msg, hint=hint)
 
     def submit(self, pipeline: str, input: Any = None, *, key: str | None = None) -> Submitted:  # noqa: A002

@@ -1,7 +1,7 @@
 """Triggers in a graph: what each door may say, and which input a run started there has.
 
-Their fields are checked before anything is stored, and so is what vertices read of the input: a cron
-start has no file. Who fires them is in suimon/triggers.
+Their fields are checked before anything is stored, and so is what vertices read of the input: a
+cron start has no file. Who fires them is in suimon/triggers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from suimon.core.door import TRIGGER_INPUT as INPUT
 from suimon.core.door import input_references
 from suimon.core.secret_names import reference as secret
 from suimon.core.suggest import did_you_mean, one_of
-from suimon.graph_fields import Rule, duration, text, whole
+from suimon.graph_fields import Rule, duration, whole
 from suimon.graph_fields import one_of as choice
 
 Graph = Mapping[str, Any]
@@ -28,6 +28,7 @@ MAX_BODY: Final = 1024 * 1024
 
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
 _SLUG: Final = re.compile(r"[a-z0-9][a-z0-9_/-]{0,99}", re.ASCII)
+_EVENT: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.:/*-]{0,199}", re.ASCII)
 
 
 class Notes(Protocol):
@@ -40,6 +41,16 @@ def slug(value: Any) -> str | None:
     if isinstance(value, str) and _SLUG.fullmatch(value):
         return None
     return f"must be lower-case letters, digits, - _ and / (at most 100), not {value!r}"
+
+
+def event(value: Any) -> str | None:
+    """What no type of an event can fit would wait for ever."""
+    if isinstance(value, str) and _EVENT.fullmatch(value):
+        return None
+    return (
+        "must be a type of event like order.paid or order.*: letters, digits, and . _ : / - "
+        f"(at most 200), where * stands for any of them; not {value!r}"
+    )
 
 
 def secret_or_two(value: Any) -> str | None:
@@ -66,7 +77,7 @@ def prefix(value: Any) -> str | None:
 
 FIELDS: Final[Mapping[str, Mapping[str, Rule]]] = {
     "CRON": schedules.CRON,
-    "EVENT": {"event": text},
+    "EVENT": {"event": event},
     "EVERY": schedules.EVERY,
     "FILE": graph_files.FILE,
     "WEBHOOK": {

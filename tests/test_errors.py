@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+import traceback
 
 import pytest
 
@@ -55,6 +56,14 @@ def test_an_error_renders_fact_detail_and_hint() -> None:
         "hint": "send 4",
         "path": "$.a",
     }
+
+
+def test_a_traceback_shows_detail_and_hint() -> None:
+    """A program that does not catch it is told what to do, too."""
+    text = "".join(traceback.format_exception(InputRefused("no", detail="found 3", hint="send 4")))
+    assert text.endswith(".InputRefused: no\ndetail: found 3\nhint: send 4\n")
+    again = pickle.loads(pickle.dumps(InputRefused("no", hint="send 4")))
+    assert again.__notes__ == ["hint: send 4"]
 
 
 def test_a_definition_error_shows_all_its_mistakes() -> None:

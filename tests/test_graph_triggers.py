@@ -94,6 +94,8 @@ def test_a_trigger_is_stored_as_it_was_written(trigger: dict[str, Any]) -> None:
         ({"type": "EVERY", "every": "7d", "anchor": "0001-01-01T00:00:00Z"}, "between the years"),
         ({"type": "EVERY", "every": "999ms"}, "must be at least 1s"),
         ({"type": "EVERY", "every": "1m", "jitter": "2m"}, "longer than the rhythm"),
+        ({"type": "EVENT", "event": "order.%"}, "must be a type of event like order.paid"),
+        ({"type": "EVENT", "event": ""}, "must be a type of event like order.paid"),
         ({"type": "WEBHOOK", "slug": "A b"}, "must be lower-case letters"),
         ({"type": "WEBHOOK", "slug": "a", "secret": "hunter2"}, "must name a secret"),
         ({"type": "WEBHOOK", "slug": "a", "preset": "hub"}, 'one of "standard"'),

@@ -29,6 +29,7 @@ def run(document: dict[str, Any], short: str | None) -> None:
             if document["status"] == "succeeded"
             else None,
             "error": f"{error.get('type')}: {error.get('message')}" if error else None,
+            "hint": error.get("hint") if error else None,
         }
     )
     _steps(document)
@@ -62,6 +63,8 @@ def _steps(document: dict[str, Any]) -> None:
                 show.microseconds(one["duration_us"]),
             )
             why = show.first_line((one["error"] or {}).get("message"))
+        elif document["reason"] == f"approval:{name}":
+            state = "waiting"
         rows.append((name, kind, state, tries, took, why))
     show.table(["STEP", "TYPE", "STATUS", "TRIES", "TOOK", "WHY"], rows)
 

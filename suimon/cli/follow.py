@@ -133,5 +133,7 @@ def result(document: dict[str, Any]) -> None:
     if document["error"]:
         kind, message = document["error"].get("type"), document["error"].get("message")
         show.lines(f"error  {kind}: {message}")
+        if document["error"].get("hint"):
+            show.lines(f"hint  {document['error']['hint']}")
     elif document["status"] == "succeeded":
         show.lines(f"output  {show.value(document['output'])}")

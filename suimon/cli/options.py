@@ -12,6 +12,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -55,10 +56,11 @@ class Place:
         address = settings.address_of(self.settings)
         if address is not None:
             return address
+        home = Path(self.settings.home).absolute()
         msg = "no database is known"
         hint = (
-            "Set SUIMON_DATABASE_URL=postgresql://user@host/database or give --db; "
-            "or try it without one: suimon dev"
+            "Set SUIMON_DATABASE_URL=postgresql://user@host/database or give --db. A `suimon dev` "
+            f"is found while it runs, by its folder: {home} (SUIMON_HOME names another)."
         )
         raise DatabaseUnavailable(msg, hint=hint)
 

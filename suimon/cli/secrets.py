@@ -237,6 +237,8 @@ def where_used(reference: str, as_json: bool, place: Place) -> None:
         return
     rows = [(one.pipeline, one.where, one.reference) for one in found]
     show.table(["PIPELINE", "WHERE", "REFERENCE"], rows)
+    if not found:
+        show.error_lines(f"nothing that is deployed refers to {reference}")
 
 
 @secrets.command()
@@ -282,7 +284,10 @@ def _dangling(conn: Connection, ring: KeyRing) -> list[dict[str, Any]]:
         try:
             secret.resolve(conn, ring, one.reference)
         except SecretError as error:
-            problems.append({"what": str(one), "problem": error.message, "hint": error.hint})
+            hint = error.hint
+            if not one.reference.startswith("secret:"):
+                hint = "As this shell sees it; what counts is where the worker or server runs."
+            problems.append({"what": str(one), "problem": error.message, "hint": hint})
     return problems
 
 

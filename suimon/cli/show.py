@@ -17,6 +17,15 @@ import orjson
 
 _STYLES: Final = {"succeeded": "green", "failed": "red", "timed_out": "red", "cancelled": "yellow"}
 _LONGEST_CELL: Final = 160
+#: What moves a terminal's cursor, colours it, or turns the direction of writing; senders choose
+#: file names, delivery ids and headers. Tabs and ends of lines are ours.
+_UNPRINTABLE: Final = {
+    code: chr(code).encode("unicode_escape").decode()
+    for code in (
+        *(code for code in range(0x20) if code not in (0x09, 0x0A)),
+        *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A),
+    )
+}  # fmt: skip
 
 
 def is_terminal() -> bool:
@@ -29,13 +38,18 @@ def as_json(value: Any) -> None:
     click.echo(orjson.dumps(value, option=option).decode())
 
 
+def printable(text: str) -> str:
+    """The text, with what a terminal would obey written as ``\\x1b``."""
+    return text.translate(_UNPRINTABLE)
+
+
 def lines(text: str = "") -> None:
-    click.echo(text)
+    click.echo(printable(text))
 
 
 def error_lines(text: str) -> None:
     """To standard error: what is wrong, beside the answer."""
-    click.echo(text.encode("utf-8", "backslashreplace").decode(), err=True)
+    click.echo(printable(text.encode("utf-8", "backslashreplace").decode()), err=True)
 
 
 def table(
@@ -121,4 +135,4 @@ def first_line(text: str | None) -> str:
 
 def _plain(cell: Any) -> str:
     text = "" if cell is None else str(cell)
-    return " ".join(text.split()) if any(c in text for c in "\t\r\n") else text
+    return printable(" ".join(text.split()) if any(c in text for c in "\t\r\n") else text)

@@ -42,7 +42,7 @@ def _draw(found: dict[str, Any]) -> None:
     judged = found["verdict"]
     level = judged["level"].upper()
     shown = click.style(level, fg=_COLOURS[judged["level"]]) if show.is_terminal() else level
-    show.lines(f"{shown}  {judged['sentence']}")
+    click.echo(f"{shown}  {show.printable(judged['sentence'])}")
     if judged["todo"]:
         show.lines(f"  {judged['todo']}")
     for problem in found["problems"]:
@@ -137,4 +137,4 @@ def _state(one: dict[str, Any]) -> str:
         return "silent"
     if one["draining"]:
         return "draining"
-    return "idle" if one["idle"] else "busy"
+    return "idle" if one["idle"] and not one["running"] else "busy"  # idle: it has room

@@ -114,6 +114,10 @@ def explain(file: str, trigger: int | None, as_json: bool, place: Place) -> int:
             show.lines(f"  its note: {one.trigger.note}")
         if one.deliveries:
             _deliveries(one.deliveries)
+    if found and not taken and not os.path.isabs(file):  # noqa: PTH117
+        show.error_lines(
+            f"looked at: {_shown(_path(file))} (a relative FILE begins at this folder)"
+        )
     return 0 if taken else EXIT_NEGATIVE
 
 

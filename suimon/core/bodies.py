@@ -181,7 +181,10 @@ def _form(plain: bytes, media: Media) -> dict[str, Any]:
             encoding="cp932" if charset in _WINDOWS_31J else charset, max_num_fields=MAX_FIELDS,
         )  # fmt: skip
     except ValueError as error:
-        raise BodyRefused(400, "body", f"the form cannot be read: {error}"[:500]) from None
+        why = f"the form cannot be read: {error}"[:400]
+        if text.lstrip()[:1] in ("{", "["):  # what `curl -d` says unless it is told
+            why += "; JSON needs Content-Type: application/json"
+        raise BodyRefused(400, "body", why) from None
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name not in found:

@@ -15,8 +15,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 def one_of(name: str, known: Iterable[str]) -> str:
     """The nearest name if there is one, else all of them (at most 20)."""
     names = sorted(known)
+    if not names:
+        return "there is none"
     near = did_you_mean(name, names)
     if near:
         return near
-    shown = ", ".join(names[:20]) or "nothing"
+    shown = ", ".join(names[:20])
     return f"known: {shown}" + (", ..." if len(names) > 20 else "")

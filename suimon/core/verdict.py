@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final, Literal
 
 Level = Literal["stopped", "slow", "held", "idle", "ok"]
@@ -149,9 +150,13 @@ def judge(facts: Facts) -> Verdict:
     if not ready and not facts.running and purposeful:
         return Verdict("held", f"on purpose: {_listed(purposeful)}", "See: suimon paused")
     if not ready and not facts.running and not facts.deliveries and not _any(facts.held):
-        after = f", next start at {facts.next_at}" if facts.next_at else ""
+        after = f", next start at {_to_seconds(facts.next_at)}" if facts.next_at else ""
         return Verdict("idle", f"nothing is queued and nothing runs{after}")
     return Verdict("ok", _moving(facts))
+
+
+def _to_seconds(instant: str) -> str:
+    return datetime.fromisoformat(instant).isoformat(timespec="seconds")
 
 
 def _stopped(facts: Facts) -> Verdict | None:
@@ -279,6 +284,9 @@ def _moving(facts: Facts) -> str:
     )
     starts = sum(pool.starts for pool in facts.pools)
     parts = [f"{facts.running} running", f"{ready} ready", f"{starts:,} started in the last minute"]
+    if facts.deliveries:
+        wait = "delivery waits" if str(facts.deliveries) == "1" else "deliveries wait"
+        parts.append(f"{facts.deliveries} {wait}")
     others = [one for one in facts.held if one.runs]
     if others:
         parts.append(f"held: {_listed(others)}")

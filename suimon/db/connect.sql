@@ -23,4 +23,6 @@ select
   set_config('enable_bitmapscan', 'off', %(local)s),
   set_config('enable_hashjoin', 'off', %(local)s),
   set_config('enable_mergejoin', 'off', %(local)s),
-  set_config('jit', 'off', %(local)s);
+  set_config('jit', 'off', %(local)s),
+  -- a worker that freezes in the middle of a batch holds the locks of its runs and of their fan-outs: not for ever
+  set_config('idle_in_transaction_session_timeout', '10s', %(local)s);

@@ -200,7 +200,8 @@ def _checked(conn: Connection) -> list[TupleRow]:
             raise SchemaMismatch(
                 msg,
                 detail="its text has changed since it was applied",
-                hint="Use the release that made the database, or a new database.",
+                hint="Use the release that made the database, or a new database "
+                "(of `suimon dev`: another --home, or remove its folder).",
             )
     return applied
 

@@ -1162,5 +1162,5 @@ create trigger pauses_told after insert on suimon.pauses for each row
 
 -- The first id of an instant: ids sort by their time of birth.
 create function suimon.first_id(at timestamptz) returns uuid language sql immutable strict parallel safe as $$
-  select (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '00000000000000000000')::uuid
+  select (lpad(to_hex(greatest((extract(epoch from at) * 1000)::bigint, 0)), 12, '0') || '00000000000000000000')::uuid
 $$;

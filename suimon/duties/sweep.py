@@ -50,11 +50,16 @@ def run(conn: Connection, worker: int | None) -> int:
     for name in [name for name, work in taken if work]:
         try:
             changed += DUTIES[name](conn)
-        except (psycopg.Error, SuimonError) as error:
+        except Exception as error:
             if conn.broken:
                 raise
-            log.error("the duty %s failed: %s", name, str(error).splitlines()[0])
+            told = None if isinstance(error, psycopg.Error | SuimonError) else error
+            log.error("the duty %s failed: %s", name, first_line(error), exc_info=told)
     return changed
+
+
+def first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 def timers(conn: Connection) -> int:

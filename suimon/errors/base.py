@@ -36,6 +36,9 @@ class SuimonError(Exception):
         self.message = message
         self.detail = detail
         self.hint = hint
+        for name, text in (("detail", detail), ("hint", hint)):
+            if text:  # a traceback shows them below the message
+                self.add_note(f"{name}: {text}")
 
     def __str__(self) -> str:
         return self.message

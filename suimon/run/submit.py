@@ -230,7 +230,10 @@ def _say_why(conn: Connection, pipeline: str) -> NoReturn:
 def full(pipeline: str, max_queued: int, queued: int) -> QueueFull:
     """The refusal of a pipeline that has as many waiting runs as it may have."""
     msg = f'pipeline "{pipeline}" has {queued:,} waiting runs; its max_queued is {max_queued:,}'
-    hint = f"Nothing was stored; ask again later. What holds it up: suimon status, {pipeline}"
+    hint = (
+        "Nothing was stored; ask again later. What holds it up: "
+        f"suimon runs list --pipeline {pipeline}, then suimon runs why ID"
+    )
     return QueueFull(msg, hint=hint)
 
 

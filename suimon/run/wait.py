@@ -336,9 +336,7 @@ def approvals(
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def send_later(
-    conn: Connection, worker: int, tries: Sequence[tuple[str, int, float, str]]
-) -> Any:
+def send_later(conn: Connection, worker: int, tries: Sequence[tuple[str, int, float, str]]) -> Any:
     """Send running → waiting for tasks that raised ``Later``, or that wait for their turn at a
     destination: (id, claim_no, seconds, reason).
     """

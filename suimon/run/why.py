@@ -58,6 +58,8 @@ def _of_end(run: Run) -> str:
     kind = run.error.get("type")
     message = str(run.error.get("message", ""))
     text = f"it ended {run.status}: " + (f"{kind}: {message}" if kind else message)
+    if run.error.get("hint"):
+        text += f"; hint: {run.error['hint']}"
     if run.counts is not None:
         text += f" (its children: suimon runs children {run.id} --status failed)"
     return text

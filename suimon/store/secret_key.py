@@ -104,7 +104,10 @@ class KeyRing:
         """The current key, or SecretKeyMissing with the setting to make."""
         if self.current is None:
             msg = "this process has no key for stored secrets"
-            hint = f"Set {KEY} (or {KEY_FILE}) and start it again."
+            hint = (
+                f"Set {KEY} (or {KEY_FILE}) and start it again; a first key is made by: "
+                "openssl rand -base64 32"
+            )
             raise SecretKeyMissing(msg, hint=hint)
         return self.current
 

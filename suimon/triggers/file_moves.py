@@ -24,6 +24,7 @@ from suimon.read.names import shown
 from suimon.triggers.file_rules import Rules
 from suimon.triggers.files import SQL
 from suimon.triggers.fire import Trigger
+from suimon.triggers.listing import is_inside
 
 #: Names that are tried for one file.
 MAX_NAMES: Final = 10_000
@@ -73,6 +74,7 @@ def round(  # noqa: A001  (the word of the doors)
         target = rules.target(move.state)
         assert target is not None
         try:
+            _check_links(rules, target)
             if carry(move, os.fsencode(target)) or move.host == host:
                 over.append(move)  # moved, or gone or replaced here, where it was seen
         except Blocked as error:
@@ -83,6 +85,16 @@ def round(  # noqa: A001  (the word of the doors)
     conn.execute(SQL.forget_moves, where)
     row = conn.execute(SQL.open_moves, where).fetchone()
     return bool(row and row[0]), troubles
+
+
+def _check_links(rules: Rules, target: str) -> None:
+    """Who may write into the inbox could put a link in the folder's place, and have files of their
+    own name and content moved to wherever this process may write. An author's `/archive` is meant.
+    """
+    base, real = os.path.realpath(rules.base), os.path.realpath(target)
+    if rules.below(target) and not is_inside(os.fsencode(real), os.fsencode(base)):
+        msg = f'"{shown(os.fsencode(target))}" is a link that leads outside of the folder'
+        raise Blocked(msg)
 
 
 def carry(move: Move, folder: bytes) -> bool:

@@ -128,12 +128,9 @@ class Upkeep(threading.Thread):
                 if conn is None or conn.closed:
                     conn = connect.connect(self._url, name="upkeep")
                 for name, act in acts:
-                    try:
-                        act(conn)
-                    except SuimonError as error:
-                        log.warning("%s: %s", name, error)
+                    _do(conn, name, act)
                 if sweep_due:
-                    self._sweep(conn)
+                    _do(conn, "sweep", self._sweep)
             except (psycopg.Error, DatabaseUnavailable) as error:
                 log.warning("upkeep: %s", str(error).splitlines()[0] if str(error) else error)
                 if conn is not None:
@@ -197,6 +194,18 @@ class Upkeep(threading.Thread):
             cancel.end_parents(conn, follows.stopped_parents)
         if follows.stragglers:
             cancel.sweep(conn)
+
+
+def _do(conn: Connection, name: str, act: Callable[[Connection], None]) -> None:
+    """One act. Only a lost connection comes through: without this thread nobody would keep time."""
+    try:
+        act(conn)
+    except (psycopg.Error, DatabaseUnavailable):
+        raise
+    except SuimonError as error:
+        log.warning("%s: %s", name, error)
+    except Exception:
+        log.exception("%s", name)
 
 
 def _due(conn: Connection) -> None:

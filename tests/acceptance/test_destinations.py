@@ -179,7 +179,11 @@ def test_retry_after_is_kept_by_all_and_costs_no_try(engine: Engine) -> None:
 def test_two_fan_outs_share_a_destination_fairly(engine: Engine) -> None:
     with CountingServer(takes=0.01) as far:
         set_up(engine, far, 'rate="60/s", concurrency=6', workers=2)
+        destinations.hold(engine.conn, "far", seconds=None, actor="mia")
         runs = [items(engine, "turns", 240) for _ in range(2)]
+        parked = "select count(*) from suimon.runs where reason = 'held:far'"
+        engine.until(lambda: engine.one(parked) == 480, "both of them stand there")
+        destinations.release(engine.conn, "far", actor="mia")
         done = "select count(*) from suimon.runs where parent_id = %s and status = 'succeeded'"
         engine.until(lambda: any(engine.run(r).over for r in runs), "the first one ended", 60)
         counts = sorted(engine.one(done, r) for r in runs)

@@ -48,6 +48,7 @@ def test_without_a_database_it_says_what_to_do(tmp_path: Path) -> None:
     answer = Cli(None, tmp_path)("runs", "list")
     assert answer.code == 6
     assert "SUIMON_DATABASE_URL" in answer.err
+    assert f"its folder: {tmp_path / '.suimon'} (SUIMON_HOME" in answer.err
     assert "Traceback" not in answer.err
 
 

@@ -55,6 +55,9 @@ def test_approve_and_reject(cli: Cli, asking: Path, worker: StartWorker, conn: C
     worker()
     runs = [run_of(cli, "asks") for _ in range(2)]
     wait_until(lambda: all(reason(conn, run) == "approval:ok" for run in runs), 30, "they ask")
+    assert "waiting" in next(
+        line for line in cli("runs", "show", runs[0]).out.splitlines() if line.startswith("ok\t")
+    )
     listed = cli("approvals", "list", "--json").json["approvals"]
     assert [(one["run_id"], one["vertex"], one["title"]) for one in listed] == [
         (run, "ok", "Go on?") for run in runs

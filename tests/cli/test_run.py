@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.wait import wait_until
 
+from suimon.cli import follow
 from suimon.db.connect import Connection
 
 from .conftest import Cli, StartWorker, count_runs
@@ -58,6 +59,15 @@ def test_wait_tells_how_it_ended(cli: Cli, worker: StartWorker) -> None:
     fan = cli("run", "fan", "--input", '{"n": 40, "bad": 10}', "--wait", "--json")
     assert (fan.code, fan.json["output"]["bad"]) == (0, 4)
     assert fan.json["counts"]["failed"] == 4
+
+
+def test_the_hint_of_an_error_is_shown_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"type": "FileRefused", "message": "no such file", "hint": "looked for /a/b.csv"}
+    follow.result({"status": "failed", "id": "1", "pipeline": "p", "counts": None, "error": error})
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "error  FileRefused: no such file",
+        "hint  looked for /a/b.csv",
+    ]
 
 
 def test_a_timeout_gives_up_waiting_and_leaves_the_run(cli: Cli) -> None:

@@ -149,7 +149,9 @@ def test_check_finds_what_leads_nowhere(secrets: Secrets, used: Path, conn: Conn
     assert "suimon secrets set hook" in problem["hint"]
     secrets.set("hook")
     assert secrets("check", HOOK_SECRET="here it is").code == 0
-    assert secrets("check").code == 1
+    unset = secrets("check")
+    assert unset.code == 1
+    assert "As this shell sees it" in unset.out
     assert secrets("check", key=NEW, HOOK_SECRET="here it is").code == 1
     conn.execute("update suimon.secrets set version = 7 where name = 'hook'")
     answer = secrets("check", "--json", HOOK_SECRET="here it is")

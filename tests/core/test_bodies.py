@@ -99,6 +99,12 @@ def test_what_cannot_be_read_for_certain_is_refused(
     assert refused(raw, *given, limit=10_000)[0] == status
 
 
+def test_json_that_comes_as_a_form_is_told_which_type_it_needs() -> None:
+    """`curl -d` says that it sends a form unless it is told otherwise."""
+    with pytest.raises(BodyRefused, match="JSON needs Content-Type: application/json"):
+        read(b'{"order": 1}', FORM)
+
+
 def test_several_content_types_are_none() -> None:
     assert refused(b"{}", JSON, b"text/plain") == (400, "there are several content types")
 

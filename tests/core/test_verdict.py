@@ -153,7 +153,8 @@ class TestHeld:
 class TestRest:
     def test_idle(self) -> None:
         assert str(judge(Facts())) == "IDLE  nothing is queued and nothing runs"
-        assert judge(facts(next_at="02:00")).sentence.endswith("next start at 02:00")
+        found = judge(facts(next_at="2030-01-01T02:00:00.000000+00:00"))
+        assert found.sentence.endswith("next start at 2030-01-01T02:00:00+00:00")
 
     def test_ok(self) -> None:
         busy = replace(WAITING, oldest_s=1.0)
@@ -163,7 +164,8 @@ class TestRest:
         )
 
     def test_deliveries_that_wait_for_their_turn_are_no_alarm(self) -> None:
-        assert judge(facts(deliveries=Count(5), deliveries_stuck_s=2.0)).level == "ok"
+        found = judge(facts(deliveries=Count(5), deliveries_stuck_s=2.0))
+        assert (found.level, found.sentence.endswith("5 deliveries wait")) == ("ok", True)
 
 
 def test_the_first_true_sentence_wins() -> None:

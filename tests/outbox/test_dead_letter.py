@@ -58,6 +58,7 @@ def test_what_cannot_be_a_run_is_listed_with_its_cause(doors: Lab) -> None:
     only = dead_letter.listed(doors.conn, states=["dead"], pipeline="p", trigger="event:order.*")
     assert [one["id"] for one in only] == [bad]
     assert dead_letter.listed(doors.conn, since_s=60, pipeline="other") == []
+    assert len(dead_letter.listed(doors.conn, since_s=1e10)) == len(dead_letter.listed(doors.conn))
     assert [one["id"] for one in dead_letter.listed(doors.conn, before=bad)] == [good]
     with pytest.raises(InputRefused, match='no state "lost"'):
         dead_letter.listed(doors.conn, states=["lost"])

@@ -163,6 +163,24 @@ def test_a_folder_that_cannot_be_used_is_a_note_and_the_file_stays(
         file_moves.carry(move, bytes(d.inbox / "done"))
 
 
+def test_a_link_in_the_place_of_the_folder_leads_no_file_out_of_the_inbox(
+    desk: MakeDesk, tmp_path: Path
+) -> None:
+    d = desk(done="done")
+    (tmp_path / "elsewhere").mkdir()
+    (d.inbox / "done").symlink_to(tmp_path / "elsewhere")
+    write(d.inbox / "a.csv")
+    d.settle()
+    d.end_run()
+    d.look(60.0)
+    assert "is a link that leads outside of the folder" in d.note
+    assert names(tmp_path / "elsewhere") == []
+    (d.inbox / "done").unlink()
+    d.look(60.0)
+    assert names(d.inbox) == ["done/a.csv"]
+    assert d.note is None
+
+
 def test_the_bytes_of_a_name_stay_and_a_long_one_is_cut(tmp_path: Path) -> None:
     done = tmp_path / "done"
     for name in (b"caf\xe9.csv", b"a" * 251 + b".csv"):

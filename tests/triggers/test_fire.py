@@ -180,8 +180,9 @@ def test_a_call_gets_its_delivery_and_its_run_in_one_transaction(doors: Doors) -
 def test_a_call_that_meets_a_full_pipeline_stores_nothing(doors: Doors) -> None:
     to = doors.door("p", EVENT, maxQueued=1)
     fire.start_now(doors.conn, to, arrivals("a")[0])
-    with pytest.raises(QueueFull, match="max_queued is 1"):
+    with pytest.raises(QueueFull, match="max_queued is 1") as full:
         fire.start_now(doors.conn, to, arrivals("b")[0])
+    assert "suimon runs list --pipeline p" in str(full.value.hint)
     assert len(doors.deliveries(to)) == 1
     assert fire.start_now(doors.conn, to, arrivals("a")[0]).duplicate
     assert 1 <= fire.retry_after(doors.conn, "p") <= 300
@@ -273,3 +274,18 @@ def test_many_at_once_are_all_stored_or_none(doors: Doors) -> None:
         doors.submit_many("q", 11)
     assert doors.queued("q") == []
     assert len(doors.submit_many("q", 10)) == 10
+
+
+@pytest.mark.parametrize(
+    "payload",
+    ['{"n": 1e400}', '{"n": ' + "[" * 2000 + "]" * 2000 + "}"],
+    ids=["a number without end", "too deep"],
+)
+def test_what_sql_can_tell_and_nothing_can_read_is_a_dead_letter_and_stops_nobody(
+    doors: Doors, payload: str
+) -> None:
+    to = doors.door("p", EVENT)
+    doors.sql("select suimon.emit('order.bad', %s::jsonb)", payload)
+    doors.sql("select suimon.emit('order.good')")
+    deliver.deliver_all(doors.conn)
+    assert doors.deliveries(to, "state", "code") == [("dead", "SUI-4001"), ("delivered", None)]
