@@ -165,7 +165,7 @@ def test_a_task_without_annotations_costs_next_to_nothing() -> None:
 
 
 def test_a_door_brings_more_than_a_function_names() -> None:
-    """What triggers bring of themselves may be left out; anything else is a mistake all the same."""
+    """What triggers bring of themselves may be left out; anything else is still a mistake."""
 
     def take(path, size=0): ...
 

@@ -59,7 +59,7 @@ def pooler(url: str) -> Iterator[str]:
     file.write_text(text)
     command = [program, str(file)]
     if os.getuid() == 0:  # it refuses to be root; the owner of the server's socket may use it
-        owner = pwd.getpwuid(os.stat(host).st_uid).pw_name if host.startswith("/") else "nobody"
+        owner = pwd.getpwuid(Path(host).stat().st_uid).pw_name if host.startswith("/") else "nobody"
         for one in (folder, file):
             shutil.chown(one, owner)
         command = [program, "-u", owner, str(file)]
