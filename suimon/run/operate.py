@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from suimon.core import shape
+from suimon.core import jsonsafe, shape
 from suimon.core.suggest import did_you_mean
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
@@ -56,7 +56,7 @@ def rerun(
     if pruning or text is None:
         msg = f"the input of run {run_id} is being removed, as its pipeline's keep says"
         raise Conflict(msg, run_id=run_id, hint=f"Start one by hand: suimon run {pipeline}")
-    value = orjson.loads(text)
+    value = jsonsafe.loads(text, what="input")
 
     def act() -> str:
         with transaction(conn):

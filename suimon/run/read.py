@@ -41,8 +41,14 @@ def named(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
 
 
 def parsed(text: str | None) -> Any:
-    """A stored JSON text as a value; what is absent is None."""
-    return None if text is None else orjson.loads(text)
+    """A stored JSON text as a value; what is absent is None.
+
+    Who submits by SQL can store what PostgreSQL takes and no reader does (1e400): that is its text.
+    """
+    try:
+        return None if text is None else orjson.loads(text)
+    except ValueError:
+        return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.lab import SPAWN_GRAPH, TASK_GRAPH, Lab
 
-from suimon.errors import Conflict, InputRefused, RunNotFound
-from suimon.run import audit, operate, submit
+from suimon.errors import Conflict, InputRefused, InvalidJson, RunNotFound
+from suimon.run import audit, operate, read, submit
 
 NOBODY = "00000000-0000-7000-8000-000000000000"
 
@@ -200,3 +200,13 @@ def test_the_record_by_page(lab: Lab) -> None:
     ]
     assert [one["target"] for one in audit.listed(lab.conn, actor="ada")] == ["3", "1"]
     assert audit.listed(lab.conn, action="other") == []
+
+
+def test_an_input_that_nothing_can_read_is_shown_as_text_and_not_started_again(lab: Lab) -> None:
+    lab.pipeline("p")
+    run = lab.one("select suimon.submit('p', '{\"n\": 1e400}')::text")
+    shown = read.run(lab.conn, run).input
+    assert isinstance(shown, str)
+    assert shown.startswith('{"n": 1000')
+    with pytest.raises(InvalidJson):
+        operate.rerun(lab.conn, run, actor="me")
