@@ -14,7 +14,7 @@ from typing import Any, Final
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, InputRefused
-from suimon.run import audit, lane, submit
+from suimon.run import audit, lane, pause, submit
 
 SQL = statements(__package__, "limits.sql")
 
@@ -78,6 +78,7 @@ def change(
 
     after, lanes = retrying(act)
     lane.admit(conn, lanes)
+    pause.look_again(conn, pipeline)
     return after
 
 

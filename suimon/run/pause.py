@@ -308,3 +308,10 @@ def _heal(conn: Connection, pipeline: str, until: datetime) -> int:
 def sweep(conn: Connection) -> int:
     """The duty: automatic pauses, and what a resume that died in the middle left behind."""
     return check(conn) + _let_in(conn, None)
+
+
+def look_again(conn: Connection, pipeline: str) -> None:
+    """Deliveries that waited for a pipeline are tried at once: it has more room now."""
+    with transaction(conn):
+        conn.execute(SQL.try_deliveries, {"what": f"pipeline:{pipeline}"})
+        conn.execute(SQL.tell_doors)

@@ -9,12 +9,14 @@ it does not hold the others up for something that waiting cannot mend.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+import psycopg
 
 from suimon.core import door, jsonsafe
 from suimon.db.connect import Connection, retrying, transaction
@@ -24,6 +26,8 @@ from suimon.run import pause as pauses
 from suimon.run import submit
 from suimon.run.submit import Born, Request
 from suimon.triggers.fire import BATCH, full
+
+log = logging.getLogger("suimon.doors")
 
 SQL = statements(__package__, "deliver.sql")
 
@@ -186,9 +190,20 @@ def _hold_up(
 
 
 def deliver_all(conn: Connection) -> tuple[int, float | None]:
-    """All triggers with something due: how many, and in how many seconds the next one is."""
+    """All triggers with something due: how many, and in how many seconds the next one is.
+
+    One that meets an error which nobody foresaw is told and put off; it stops no other.
+    """
     due = conn.execute(SQL.due).fetchall()
-    wants = [deliver(conn, row[0]) for row in due]
+    wants: list[float | None] = []
+    for (trigger,) in due:
+        try:
+            wants.append(deliver(conn, trigger))
+        except Exception as error:
+            if conn.broken or isinstance(error, psycopg.OperationalError):
+                raise
+            log.exception("deliveries of trigger %d are put off", trigger)
+            conn.execute(SQL.retry_at, {"trigger": trigger, "delay_s": LAST_PAUSE_S})
     soonest = min((w for w in wants if w is not None), default=None)
     row = conn.execute(SQL.next_in).fetchone()
     later = row[0] if row is not None else None

@@ -18,7 +18,7 @@ import orjson
 from suimon.core import door
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.errors import Conflict, SuimonError, UnknownPipeline
+from suimon.errors import Conflict, QueueFull, SuimonError, UnknownPipeline
 from suimon.run import pause as pauses
 from suimon.run import submit
 from suimon.run.submit import Born, Request
@@ -27,6 +27,8 @@ SQL = statements(__package__, "fire.sql")
 
 #: Deliveries of one statement, of ``arrive`` and of ``deliver`` alike.
 BATCH: Final = 500
+#: Calls of one trigger that are kept behind a pause or behind older ones; the next is refused.
+WAITING_MOST: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,10 @@ def _start_now(conn: Connection, to: Trigger, arrival: Arrival) -> tuple[Answer,
             raise full(conn, to.pipeline)
         why = "older deliveries wait"
     if why is not None:
+        if conn.execute(SQL.many_waiting, {"trigger": to.id, "most": WAITING_MOST}).fetchone():
+            msg = f'{WAITING_MOST:,} deliveries of "{to.name}" wait already'
+            hint = "Nothing was stored; ask again later. Why they wait: suimon deliveries list"
+            raise QueueFull(msg, hint=hint)
         if not _store(conn, to, arrival, delivery, "waiting", None, why=why):
             return _lost(conn, to, arrival), []
         conn.execute(SQL.tell_keepers)

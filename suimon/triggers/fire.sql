@@ -31,6 +31,11 @@ select id::text from stored;
 -- name: tell_keepers
 select pg_notify('suimon_doors', 'deliveries');
 
+-- As many as may wait for one trigger do.
+-- name: many_waiting
+select true from suimon.deliveries d where d.trigger_id = %(trigger)s and d.state = 'waiting'
+order by d.seq offset %(most)s - 1 limit 1;
+
 -- name: any_waiting
 select true from suimon.deliveries d where d.trigger_id = %(trigger)s and d.state = 'waiting' limit 1;
 

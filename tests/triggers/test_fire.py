@@ -8,9 +8,9 @@ import orjson
 import pytest
 from support.lab import Lab
 
-from suimon.db.connect import connect
+from suimon.db.connect import Connection, connect
 from suimon.errors import InputRefused, QueueFull
-from suimon.run import pause
+from suimon.run import limits, pause
 from suimon.triggers import deliver, fire
 from suimon.triggers.fire import Arrival
 
@@ -289,3 +289,46 @@ def test_what_sql_can_tell_and_nothing_can_read_is_a_dead_letter_and_stops_nobod
     doors.sql("select suimon.emit('order.good')")
     deliver.deliver_all(doors.conn)
     assert doors.deliveries(to, "state", "code") == [("dead", "SUI-4001"), ("delivered", None)]
+
+
+def test_so_many_calls_and_no_more_are_kept_behind_a_pause(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fire, "WAITING_MOST", 2)
+    to = doors.door("p", EVENT)
+    doors.sql("insert into suimon.pauses (what, by) values ('pipeline:p', 'me')")
+    for name in "ab":
+        assert fire.start_now(doors.conn, to, arrivals(name)[0]).run_id is None
+    with pytest.raises(QueueFull, match="2 deliveries of"):
+        fire.start_now(doors.conn, to, arrivals("c")[0])
+    assert len(doors.deliveries(to)) == 2
+
+
+def test_a_trigger_that_meets_an_unforeseen_error_stops_no_other(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = doors.door("bad", EVENT), doors.door("good", EVENT)
+    for to in (bad, good):
+        fire.arrive(doors.conn, to, arrivals("a"))
+    real = deliver.deliver
+
+    def fails(conn: Connection, trigger: int) -> float | None:
+        if trigger == bad.id:
+            msg = "nobody foresaw this"
+            raise RuntimeError(msg)
+        return real(conn, trigger)
+
+    monkeypatch.setattr(deliver, "deliver", fails)
+    deliver.deliver_all(doors.conn)
+    assert doors.queued("good") == [{"name": "a"}]
+    assert doors.deliveries(bad) == [("waiting",)]
+    assert deliver.deliver_all(doors.conn)[0] == 0, "it is put off"
+
+
+def test_a_raised_max_queued_lets_the_waiting_in_at_once(doors: Doors) -> None:
+    to = doors.door("p", EVENT, maxQueued=1)
+    fire.arrive(doors.conn, to, arrivals("a", "b"))
+    deliver.deliver(doors.conn, to.id)
+    limits.change(doors.conn, "p", {"max_queued": 5}, actor="me")
+    deliver.deliver_all(doors.conn)
+    assert doors.queued("p") == [{"name": "a"}, {"name": "b"}]
