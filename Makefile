@@ -12,7 +12,7 @@ BIN := .venv/bin
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup format lint types imports tidy check docs schema test test-all test-oldest test-fast sabotage bench demo dev clean
+.PHONY: help setup format lint types imports tidy check docs schema test test-all test-long test-oldest test-fast sabotage bench demo dev clean
 
 # List the targets with what they do.
 help:
@@ -61,12 +61,16 @@ docs: setup
 schema:
 	cp suimon/db/schema.sql suimon/db/migrations/0001_initial.sql
 
-# Everything: checks, all tests, and the portable ones again on the oldest PostgreSQL here.
+# Checks, all tests but the long ones, and the portable ones again on the oldest PostgreSQL here.
 test: check test-oldest test-all
 
-# All tests, without the checks.
+# All tests but the long ones, without the checks.
 test-all: setup
-	$(PYTEST) -n $(JOBS) --dist loadgroup
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m 'not long'
+
+# The long ones, each of more than half a minute: thousands of files and calls, minutes of schedules.
+test-long: setup
+	$(PYTEST) -n $(JOBS) --dist loadgroup -m long
 
 # The portable tests on the oldest PostgreSQL that is installed on this system.
 test-oldest: setup
