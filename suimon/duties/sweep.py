@@ -14,6 +14,7 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     prune    finished runs that their pipeline does not keep, what ended at the doors long ago
     notices  failed runs and pools without a worker that people want to be told of
     doors    instants that have come, deliveries that wait
+    wakes    idle workers of pools where somebody waits for one
     pauses   triggers that stop after failures in a row, runs that a resume left held back
 """
 
@@ -71,6 +72,14 @@ def timers(conn: Connection) -> int:
         if count < 1000:
             break
     return total
+
+
+def wakes(conn: Connection) -> int:
+    """Wake a worker of each pool where runs wait while one is idle; returns how many pools."""
+    with transaction(conn):
+        pools = [row[0] for row in conn.execute(SQL.slept_over).fetchall()]
+        wake.wake(conn, pools)
+    return len(pools)
 
 
 def rescue_dead(conn: Connection) -> int:
@@ -163,5 +172,6 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "prune": prune.duty,
     "notices": notify.scan,
     "doors": doors.duty,
+    "wakes": wakes,
     "pauses": pause.sweep,
 }

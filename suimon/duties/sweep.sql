@@ -36,11 +36,19 @@ select t.name,
                              (select e.id from suimon.events e order by e.id limit 1),
                              (select n.id from suimon.notices n where n.state <> 'waiting' order by n.id limit 1)]), false)
          when 'notices' then exists (select from suimon.channels c where c.enabled)
+         when 'wakes' then exists (select from suimon.workers w where w.idle and not w.dead and not w.draining
+                                   and exists (select from suimon.runs r where r.pool = w.pool and r.status = 'queued' and r.admitted))
          when 'doors' then exists (select from suimon.triggers t where t.next_at <= clock_timestamp() and t.retired_at is null)
                         or exists (select from suimon.deliveries d where d.state = 'waiting')
          when 'pauses' then exists (select from suimon.pauses_due(null)) or exists (select from suimon.pauses_over())
        end as work
 from taken t;
+
+-- Pools with an idle worker and a run for it.
+-- name: slept_over
+select distinct w.pool from suimon.workers w
+where w.idle and not w.dead and not w.draining
+  and exists (select from suimon.runs r where r.pool = w.pool and r.status = 'queued' and r.admitted);
 
 -- Open fan-outs, oldest first, at most 100 a sweep: those whose count may be wrong are recounted.
 -- name: open_fanouts

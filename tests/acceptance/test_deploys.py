@@ -26,7 +26,7 @@ def second(n):
 p = Pipeline("job", concurrency=None)
 p.run("b", second, p.run("a", first, p.input.n))
 
-@pipeline(concurrency=None)
+@pipeline(concurrency=None, max_queued=None)
 def gate(n: int):
     note("gate", n)
     await_mark("go")
@@ -44,7 +44,7 @@ def only(n):
 p = Pipeline("job", concurrency=None)
 p.run("x", only, p.input.n)
 
-@pipeline(concurrency=None)
+@pipeline(concurrency=None, max_queued=None)
 def gate(n: int):
     note("gate", n)
     await_mark("go")

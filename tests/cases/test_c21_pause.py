@@ -173,7 +173,11 @@ def test_c21_by_hand_a_pipeline_and_a_pool_stand_still_at_once(failing: Engine) 
             ),
             "all say why",
         )
-        assert "paused by me" in why.why(failing.conn, runs[0])["text"]
+        # one that a worker has claimed just now is given back with its reason
+        failing.until(
+            lambda runs=runs: "paused by me" in why.why(failing.conn, runs[0])["text"],
+            "says who paused it",
+        )
         kind, name = what.split(":")
         assert failing.command("resume", kind, name).wait() == 0
         failing.wait_all(runs)

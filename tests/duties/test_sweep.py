@@ -181,3 +181,17 @@ def test_a_duty_that_fails_keeps_no_other_from_its_turn(
     assert sweep.run(lab.conn, worker) == 1
     assert lab.status(run) == "queued"
     assert "the duty lanes failed: division by zero" in caplog.text
+
+
+def test_an_idle_worker_that_slept_over_a_run_is_woken(lab: Lab, db_url: str) -> None:
+    """Nothing should be able to cause it; the sweep names it again."""
+    asleep = lab.worker("gpu", idle=True)
+    lab.worker("cpu", idle=True)
+    lab.pipeline("p", pool="gpu")
+    with connect(db_url, name="ear") as ear:
+        lab.submit("p")
+        ear.execute("listen suimon_wake")
+        lab.sql("update suimon.duties set next_at = clock_timestamp()")
+        assert sweep.run(lab.conn, asleep) == 1
+        heard = [note.payload for note in ear.notifies(timeout=5, stop_after=1)]
+    assert heard == [f"gpu {asleep}"]

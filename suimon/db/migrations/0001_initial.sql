@@ -386,7 +386,8 @@ create table suimon.duties (
 ) with (fillfactor = 50);
 insert into suimon.duties (name, every_ms) values
   ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000),
-  ('repair', 60000), ('flows', 300000), ('prune', 300000), ('doors', 30000), ('pauses', 30000), ('notices', 30000);
+  ('repair', 60000), ('flows', 300000), ('prune', 300000), ('doors', 30000), ('pauses', 30000), ('notices', 30000),
+  ('wakes', 30000);
 
 -- --------------------------------------------------------------------------------------------------- doors
 
