@@ -23,7 +23,7 @@ def second(n):
     note("old_second", n)
     return ["old", n]
 
-p = Pipeline("job", concurrency=None)
+p = Pipeline("job", concurrency=None, max_queued=None)
 p.run("b", second, p.run("a", first, p.input.n))
 
 @pipeline(concurrency=None, max_queued=None)
@@ -41,7 +41,7 @@ def only(n):
     note("only", n)
     return ["new", n]
 
-p = Pipeline("job", concurrency=None)
+p = Pipeline("job", concurrency=None, max_queued=None)
 p.run("x", only, p.input.n)
 
 @pipeline(concurrency=None, max_queued=None)

@@ -18,7 +18,7 @@ from support.engine import Engine
 
 from suimon.run import destinations, why
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.long]
 
 OPEN = {"SUIMON_ALLOW_ADDRESSES": "127.0.0.1"}
 

@@ -8,7 +8,7 @@ import pytest
 from support.engine import Engine
 from support.serving import serving
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.long]
 
 INSTANTS = 60
 CODE = """

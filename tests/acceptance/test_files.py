@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.engine import Engine
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.long]
 
 CODE = """
 from suimon import File

@@ -7,7 +7,7 @@ import os
 import pytest
 from support.engine import Engine
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.long]
 
 FILES = 500
 

@@ -11,7 +11,7 @@ from support.hooks import Sender
 from support.servers import EngineServer
 from support.wait import wait_until
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.long]
 
 CODE = """
 from suimon import Webhook

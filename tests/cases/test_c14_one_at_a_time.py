@@ -12,7 +12,7 @@ from support.serving import serving
 
 from suimon import Client
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.long]
 
 ROUNDS = 4
 CALLS, STARTS, FILES, EVENTS = 20, 10, 5, 5

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from support.engine import Engine
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.long]
 
 CODE = """
 from suimon import Event

@@ -8,7 +8,7 @@ import pytest
 from support.engine import Engine
 from support.lab import Lab
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.long]
 
 PIPELINES = 50
 ROUNDS = 12

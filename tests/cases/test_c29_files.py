@@ -112,6 +112,7 @@ def test_c30_temporary_and_lock_files(engine: Engine) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_c31_ten_thousand_files_in_a_moment(engine: Engine) -> None:
     """With inotify; the worker whose turn it is to list is killed half-way."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.engine import Engine
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.long]
 
 CODE = """
 from suimon import Destination

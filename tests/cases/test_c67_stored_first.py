@@ -16,7 +16,7 @@ from support.wait import wait_until
 from suimon.core import clock
 from suimon.db.embedded import EmbeddedServer
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(240), pytest.mark.long]
 
 CODE = """
 from suimon import Webhook

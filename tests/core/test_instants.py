@@ -163,6 +163,7 @@ fields = st.tuples(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @settings(max_examples=8, deadline=None)
 @given(
     parts=fields,

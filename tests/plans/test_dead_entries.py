@@ -20,7 +20,7 @@ from suimon.worker import batch as batches
 from suimon.worker.batch import Want
 
 ROWS = 100_000
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("dead entries")]
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ import os
 import pytest
 from support.stress import World
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.long]
 
 
 def _seeds(default: str) -> list[int]:

@@ -107,7 +107,8 @@ class Databases:
             self._drop(self._template)
 
     def _create(self, name: str, template: str | None = None) -> None:
-        statement = sql.SQL("create database {} template {}").format(
+        # copied by files: four times faster than through the WAL where nothing is synced
+        statement = sql.SQL("create database {} template {} strategy file_copy").format(
             sql.Identifier(name), sql.Identifier(template or "template0")
         )
         with connect(self._url, name="tests") as conn:
