@@ -61,15 +61,15 @@ docs: setup
 schema:
 	cp suimon/db/schema.sql suimon/db/migrations/0001_initial.sql
 
-# Checks, all tests but the long ones, and the portable ones again on the oldest PostgreSQL here.
-test: check test-oldest test-all
+# Checks, and all tests but the long ones.
+test: check test-all
 
 # All tests but the long ones, without the checks.
 test-all: setup
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m 'not long'
 
-# The long ones, each of more than half a minute: thousands of files and calls, minutes of schedules.
-test-long: setup
+# The portable ones again on the oldest PostgreSQL here, then the long ones (more than half a minute each).
+test-long: test-oldest
 	$(PYTEST) -n $(JOBS) --dist loadgroup -m long
 
 # The portable tests on the oldest PostgreSQL that is installed on this system.
