@@ -32,9 +32,10 @@ def start(
     """Start one run. With ``queue=False`` an unfinished run of a limited pipeline is a Conflict."""
     goal = submit.target(conn, pipeline)
     request = _request(orjson.loads(goal.graph), value, key)
-    if not queue and goal.lane_limit is not None and not _known(conn, pipeline, key):
+    if not queue and goal.lane_limit is not None:
         in_the_way = submit.in_the_way(conn, pipeline, _lane_of(goal, pipeline, value))
-        if in_the_way is not None:
+        # looked for after what is in the way: that may be this key's run, born at this moment
+        if in_the_way is not None and not _known(conn, pipeline, key):
             run_id, status = in_the_way
             msg = f'pipeline "{pipeline}" has an unfinished run: {run_id} ({status})'
             hint = "Start it behind that one: --queue. Or look: suimon runs why " + run_id

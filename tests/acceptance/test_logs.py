@@ -12,7 +12,7 @@ from support.engine import Engine
 
 from suimon.run import logs
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.long]
 
 MEGABYTE = 1024 * 1024
 CODE = """

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from support.engine import Engine
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.long]
 
 TRIES = 12
 

@@ -11,7 +11,7 @@ from support.wait import wait_until
 
 from suimon.worker import processes
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.long]
 
 NESTED = """
 @task

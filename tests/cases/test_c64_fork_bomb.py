@@ -8,7 +8,7 @@ import time
 import pytest
 from support.engine import Engine
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.long]
 
 #: Should nobody stop them, these bombs stop by themselves: below 2,000 processes, after 60 s.
 CODE = r"""

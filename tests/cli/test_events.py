@@ -124,6 +124,7 @@ def test_dead_letters_are_listed_by_cause_and_requeued(
     assert any(one["detail"].get("why") == "mended" for one in acts)
 
 
+@pytest.mark.long
 def test_a_worker_sends_what_failed_to_a_webhook(
     cli: Cli, deployed: Path, worker: StartWorker
 ) -> None:

@@ -20,7 +20,12 @@ from suimon.worker import batch as batches
 from suimon.worker.batch import Want
 
 ROWS = 100_000
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("dead entries")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("dead entries"),
+    pytest.mark.long,
+]
 
 
 @dataclass(slots=True)

@@ -311,9 +311,11 @@ def test_after_a_silence_slots_can_be_started_again(root: Path, tmp_path: Path) 
     guardian = Guardian(folder=tmp_path / "slots", silence_ms=200)
     handle = guardian.start_slot(0)
     begin(handle, root, "stay", str(tmp_path / "mark"))
-    wait_events(guardian, has(Started))
-    time.sleep(0.5)
-    events = wait_events(guardian, has(Exited))
+    # on a busy machine the silence may come before this look
+    events = wait_events(guardian, has(Started))
+    if not has(Exited)(events):
+        time.sleep(0.5)
+        events = wait_events(guardian, has(Exited))
     assert [type(event) for event in events] == [Silent, Exited]
     handle.close()
     again = guardian.start_slot(0)
