@@ -8,8 +8,8 @@ SHELL := /bin/bash
 
 SUIMON_PYTHON ?= python3
 BIN := .venv/bin
-# Most tests wait for processes and clocks more than they compute: twice the cores of a small machine.
-JOBS ?= 4
+# Many tests wait for processes and clocks: one more than a small machine has cores.
+JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help setup format lint types imports tidy check docs schema test test-all test-long test-oldest test-fast sabotage bench demo dev clean
