@@ -88,12 +88,15 @@ def eventually(promise: Callable[[], bool], what: str) -> None:
         time.sleep(0.005)
 
 
-def wait_events(guardian: Guardian, wanted: Callable[[list[Event]], bool]) -> list[Event]:
+def wait_events(
+    guardian: Guardian, wanted: Callable[[list[Event]], bool], *, silent: bool = False
+) -> list[Event]:
     found: list[Event] = []
     end = time.monotonic() + PATIENCE_SECONDS
     while not wanted(found):
         assert time.monotonic() < end, found
-        guardian.stamp()
+        if not silent:
+            guardian.stamp()
         if select.select([guardian.fileno()], [], [], 0.05)[0]:
             found += guardian.read_events()
     return found
@@ -287,19 +290,17 @@ def test_c61_a_dead_worker_leaves_nothing(
 
 def test_c03_a_frozen_workers_slots_are_ended_and_it_is_told(root: Path, tmp_path: Path) -> None:
     """SIGSTOP: after the silence the slots are gone; after SIGCONT the worker hears of it."""
-    worker = Worker(root, tmp_path, 400)
+    worker = Worker(root, tmp_path, 1500)
     pids = [*stubborn(worker.mark), worker.ready["slot"]]
-    time.sleep(0.6)  # a worker that stamps is left alone for longer than the silence
+    time.sleep(1.8)  # a worker that stamps is left alone for longer than the silence
     assert all(map(alive, pids))
     worker.process.send_signal(signal.SIGSTOP)
-    frozen = time.monotonic()
     none_left(pids)
-    assert 0.3 < time.monotonic() - frozen < 5
     assert alive(worker.ready["guardian"])
     worker.process.send_signal(signal.SIGCONT)
     silent = worker.hear("Silent")
     assert silent["slots"] == [0]
-    assert silent["age_ms"] >= 400
+    assert silent["age_ms"] >= 1500
     exited = worker.hear("Exited")
     assert (exited["no"], exited["reason"]) == (0, "worker_silent")
     guardian = worker.ready["guardian"]
@@ -311,9 +312,7 @@ def test_after_a_silence_slots_can_be_started_again(root: Path, tmp_path: Path) 
     guardian = Guardian(folder=tmp_path / "slots", silence_ms=200)
     handle = guardian.start_slot(0)
     begin(handle, root, "stay", str(tmp_path / "mark"))
-    events = wait_events(guardian, has(Started))  # on a busy machine the silence has come already
-    time.sleep(0.5)
-    events += [] if has(Exited)(events) else wait_events(guardian, has(Exited))
+    events = wait_events(guardian, has(Exited), silent=True)  # however late a busy guardian looks
     assert [type(one) for one in events if not isinstance(one, Started)] == [Silent, Exited]
     handle.close()
     again = guardian.start_slot(0)
