@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from suimon.core import clock
 from suimon.run import claim
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("suimon.worker")
 
+#: A worker that leaves without waiting for its runs waits so long for a database that is away, to
+#: give them back; without it they are taken back by whoever sees its heartbeat end.
+GOODBYE_SECONDS: Final = 10.0
+
 
 class Stops:
     """Cancels and the drain of one worker."""
@@ -30,6 +34,7 @@ class Stops:
         self._worker = worker
         self.drain_asked = 0
         self._drain_ends_at: float | None = None
+        self._gone_at = float("inf")
 
     def look_for_cancels(self) -> None:
         """Somebody asked one of our runs to stop: which?"""
@@ -71,14 +76,23 @@ class Stops:
                 slot.handle.send(wire.GIVE_BACK)
         if self.drain_asked > 1 or now >= self._drain_ends_at:
             log.warning("leaving now: %d runs go back", len(self._worker.held))
-            self._worker.leaving = True
+            self._leave(now)
             for held in list(self._worker.held.values()):
                 self._worker.outbox.release(held.fence)
                 held.gone = True
             self._worker.slots.kill_all("its worker leaves")
         elif (
             not self._worker.held
-            and not self._worker.sender.in_flight
             and not self._worker.outbox.urgent
+            # a claim that is on its way to a database that is away brings nothing any more
+            and not (self._worker.sender.in_flight and self._worker.ledger.connected)
         ):
-            self._worker.leaving = True
+            self._leave(now)
+
+    def _leave(self, now: float) -> None:
+        self._worker.leaving = True
+        self._gone_at = now + GOODBYE_SECONDS
+
+    def waited_enough(self, now: float) -> bool:
+        """Whether a worker that leaves goes although the database has not heard all it says."""
+        return now >= self._gone_at

@@ -229,7 +229,8 @@ class Worker:
             self.leaving = True
         if not self.leaving:
             return False
-        return not self.held and not self.sender.in_flight and not self.outbox.urgent
+        said = not self.held and not self.sender.in_flight and not self.outbox.urgent
+        return said or self.stops.waited_enough(clock.monotonic())
 
     def _close(self) -> None:
         if self.id:

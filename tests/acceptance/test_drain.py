@@ -5,9 +5,14 @@ A worker that leaves takes its guardian, its slots and all below them along.
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from support.engine import Engine
 from support.worker_process import WorkerProcess
+
+from suimon.db.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.acceptance
 
@@ -124,3 +129,29 @@ def test_an_idle_worker_leaves_at_once(deployed: Engine) -> None:
     assert worker.wait(10) == 0
     assert deployed.one("select count(*) from suimon.workers where not dead") == 0
     deployed.none_left()
+
+
+@pytest.mark.parametrize("holding", [False, True])
+def test_a_worker_leaves_although_its_database_has_gone(
+    own_engine: Engine, own_server: EmbeddedServer, *, holding: bool
+) -> None:
+    """Told once when it holds nothing, twice when it does; what it held is taken back by others."""
+    own_engine.module("m", CODE)
+    own_engine.deploy()
+    worker = own_engine.worker(slots=2)
+    runs = own_engine.submit_many("held", [{"n": n} for n in range(2)]) if holding else []
+    own_engine.noted("begun", len(runs))
+    own_engine.until(lambda: holding or own_engine.slots_idle(), "the worker has settled")
+    assert own_server.pid
+    os.kill(own_server.pid, signal.SIGQUIT)
+    own_engine.until(lambda: "trying again" in worker.log, "it misses its database")
+    worker.term()
+    if holding:
+        own_engine.until(lambda: "draining" in worker.log, "it waits for what runs")
+        worker.term()
+    assert worker.wait() == 0
+    own_engine.none_left()
+    own_server.ensure_running()
+    own_engine.project.mark("go")
+    own_engine.worker(slots=2)
+    own_engine.wait_all(runs)
