@@ -34,6 +34,10 @@ log = logging.getLogger("suimon.files")
 
 #: Threads of one process.
 MAX_WATCHES: Final = 500
+_TOO_MANY: Final = (
+    f"not watched: {MAX_WATCHES} other FILE triggers are, which is the bound of one process; with "
+    "recursive one trigger takes all folders below its own"
+)
 #: How often a process that does not list looks whether it has to; it asks the kernel only.
 LOCK_SECONDS: Final = 1.0
 _FIRST_PAUSE_S: Final = 0.5
@@ -51,14 +55,15 @@ class FileWatcher:
         self._closed = False
 
     def reload(self, conn: Connection) -> None:
-        """Look which FILE triggers there are, and watch these."""
-        self.watch(fire.live(conn, ("FILE",)))
+        """Look which FILE triggers there are, and watch these; of the others, say so."""
+        found = fire.live(conn, ("FILE",))
+        self.watch(found)
+        for trigger in found[MAX_WATCHES:]:
+            files.set_note(conn, trigger, _TOO_MANY)
 
     def watch(self, triggers: Sequence[Trigger]) -> None:
         """Watch these triggers and no others; one whose options have changed begins anew."""
         wanted = {each.id: each for each in triggers[:MAX_WATCHES]}
-        if len(triggers) > MAX_WATCHES:
-            log.warning("%d FILE triggers; the first %d are watched", len(triggers), MAX_WATCHES)
         with self._lock:
             if self._closed:
                 return

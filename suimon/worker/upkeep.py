@@ -197,11 +197,19 @@ class Upkeep(threading.Thread):
 
 
 def _do(conn: Connection, name: str, act: Callable[[Connection], None]) -> None:
-    """One act. Only a lost connection comes through: without this thread nobody would keep time."""
+    """One act. Only a lost connection comes through: without this thread nobody would keep time.
+
+    What PostgreSQL refuses is not asked again at once, or it would stand before all others for
+    good; the next sweep does it again.
+    """
     try:
         act(conn)
-    except (psycopg.Error, DatabaseUnavailable):
+    except DatabaseUnavailable:
         raise
+    except psycopg.Error as error:
+        if conn.closed:
+            raise
+        log.warning("%s: refused: %s", name, str(error).splitlines()[0] if str(error) else error)
     except SuimonError as error:
         log.warning("%s: %s", name, error)
     except Exception:

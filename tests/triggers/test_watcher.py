@@ -83,6 +83,18 @@ def test_where_nothing_can_be_watched_the_folder_is_listed_and_a_note_says_so(
     assert note == "not watched, only listed: inotify instance limit reached"
 
 
+def test_a_trigger_above_the_bound_of_a_process_says_that_it_is_not_watched(
+    doors: Doors, tmp_path: Path, watching: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "MAX_WATCHES", 1)
+    first, _ = inbox_of(doors, tmp_path, mode="poll", interval="50ms")
+    second = doors.door("q", {"type": "FILE", "path": f"{tmp_path}/other/*.csv", "settle": "50ms"})
+    watching().reload(doors.conn)
+    notes = dict(doors.conn.execute("select id, note from suimon.triggers").fetchall())
+    assert "not watched" in str(notes[second.id])
+    assert "not watched" not in str(notes[first.id])
+
+
 def test_one_process_of_a_machine_lists_and_another_takes_over_at_once(
     doors: Doors, tmp_path: Path, watching: Watch
 ) -> None:
