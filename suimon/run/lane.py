@@ -82,7 +82,8 @@ def admit(
 
 
 def sweep(conn: Connection, *, pages: int = 20) -> int:
-    """Admit from its start in every lane where somebody waits; returns pools woken.
+    """Admit from its start in every lane where somebody waits and one has room; returns pools
+    woken.
 
     At most ``pages`` times 500 lanes, in the order of their names.
     """
@@ -92,8 +93,10 @@ def sweep(conn: Connection, *, pages: int = 20) -> int:
         if not waiting:
             break
         after = waiting[-1][0]
-        make_rows(conn, [(name, limit, None) for name, limit in waiting])
-        for name, _limit in waiting:
+        open_lanes = [(name, limit, None) for name, limit, has_room in waiting if has_room]
+        if open_lanes:
+            make_rows(conn, open_lanes)
+        for name, _, _ in open_lanes:
             woken += len(admit(conn, [name], late={name: 0}))
     return woken
 

@@ -83,7 +83,8 @@ flowed as (
 )
 select pool, count(*) as admitted from admitted group by pool;
 
--- Lanes with runs waiting behind them, from the index alone: one probe per lane, at most 500 lanes a sweep.
+-- Lanes with runs waiting behind them, from the index alone: one probe per lane, at most 500 lanes a page; and whether
+-- somebody may be let in.
 -- name: waiting_lanes
 with recursive lane(name) as (
   (select r.lane from suimon.runs r
@@ -94,7 +95,11 @@ with recursive lane(name) as (
   from lane where lane.name is not null
 )
 select lane.name, coalesce((select p.lane_limit from suimon.runs p
-       where p.lane = lane.name and p.status = 'queued' and not p.admitted and p.reason is null limit 1), 1) as lane_limit
+       where p.lane = lane.name and p.status = 'queued' and not p.admitted and p.reason is null limit 1), 1) as lane_limit,
+       coalesce((select l.lane_limit is null or l.lane_limit > (select count(*) from (
+                   select from suimon.runs r
+                   where r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting') limit l.lane_limit) live)
+                 from suimon.lanes l where l.name = lane.name), true) as has_room
 from lane where lane.name is not null limit 500;
 
 -- The limit that those who wait in a lane were born with; no row: nobody waits.

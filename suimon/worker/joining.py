@@ -138,7 +138,7 @@ class Joining:
 
     def _look(self) -> None:
         """Notifications may be missing."""
-        self._worker.upkeep.doors_soon()
+        self._worker.upkeep.may_have_missed()
         self._worker.post(self._worker.sender.hungry)
 
     def _heard(self, channel: str, payload: str) -> None:

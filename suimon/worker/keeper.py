@@ -50,7 +50,7 @@ class Keeper(threading.Thread):
         self._ending = threading.Event()
         self._upkeep = Upkeep(url, None, sweep_s, keyring=keyring)
         self._listener = Listener(
-            listen_url or url, woken=self._woken, look=self._upkeep.doors_soon
+            listen_url or url, woken=self._woken, look=self._upkeep.may_have_missed
         )  # fmt: skip
 
     def close(self, patience_s: float = 5.0) -> None:

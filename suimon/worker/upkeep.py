@@ -20,7 +20,7 @@ from suimon.db.connect import Connection
 from suimon.duties import doors, sweep
 from suimon.errors import DatabaseUnavailable, SuimonError
 from suimon.outbox import relay
-from suimon.run import cancel, finish, rescue, wake
+from suimon.run import cancel, finish, lane, rescue, wake
 from suimon.store.secret_key import KeyRing
 from suimon.triggers.watcher import FileWatcher
 
@@ -87,6 +87,13 @@ class Upkeep(threading.Thread):
         """Something may have come to the doors; nothing for those that keep none."""
         if self._duties:
             self._ask("doors", self._look_at_doors)
+
+    def may_have_missed(self) -> None:
+        """Nobody listened for a while: all that a notification for the doors could have asked."""
+        if self._duties:
+            self.doors_soon()
+            self._ask("lanes", lambda conn: void(lane.sweep(conn)))
+            self._ask("wakes", lambda conn: void(sweep.wakes(conn)))
 
     def heard(self, payload: str) -> None:
         """A notification for whoever keeps the doors."""

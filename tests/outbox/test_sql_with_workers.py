@@ -65,3 +65,14 @@ def test_twenty_sessions_one_after_the_other_leave_nobody_waiting(idle: Engine) 
             before = idle.one(ENDED, pipeline)
             caller.commit()
         idle.until(lambda p=pipeline, b=before: idle.one(ENDED, p) == b + 1, f"call {n} has ended")
+
+
+@pytest.mark.parametrize("pipeline", list(CALLS))
+def test_a_worker_that_cannot_listen_finds_what_was_asked(engine: Engine, pipeline: str) -> None:
+    """Nobody hears the notification, and no sweep helps: it looks once a second."""
+    engine.module("work", CODE)
+    engine.deploy()
+    engine.worker(slots=1, sweep_s=600, listen_url="postgresql://nobody@127.0.0.1:1/none")
+    with closing(psycopg.connect(engine.url, autocommit=True)) as caller:
+        caller.execute(CALLS[pipeline].encode())
+    engine.until(lambda: engine.one(ENDED, pipeline) == 1, "the run has ended")
