@@ -73,6 +73,8 @@ def test_a_worker_that_cannot_listen_finds_what_was_asked(engine: Engine, pipeli
     engine.module("work", CODE)
     engine.deploy()
     engine.worker(slots=1, sweep_s=600, listen_url="postgresql://nobody@127.0.0.1:1/none")
+    swept = "select count(*) from suimon.duties where last_at is null"
+    engine.until(lambda: engine.one(swept) == 0, "its first sweep is over, the next is far away")
     with closing(psycopg.connect(engine.url, autocommit=True)) as caller:
         caller.execute(CALLS[pipeline].encode())
     engine.until(lambda: engine.one(ENDED, pipeline) == 1, "the run has ended")
