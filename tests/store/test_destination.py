@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.lab import Lab
+from support.lab import SPAWN_GRAPH, Lab
 
 from suimon.core import gcra
 from suimon.db.connect import Connection, connect
@@ -203,6 +203,37 @@ def test_sql_books_as_the_arithmetic_does(
             if len(found.calls) == booked.n
             else max(tat, now) + len(found.calls) / per_second
         )
+
+
+def test_who_parked_early_with_all_its_children_keeps_no_other_fan_out_waiting(
+    conn: Connection, lab: Lab
+) -> None:
+    """Tickets of the second one are all later; each wave of wake-ups has as many of both."""
+    declare(conn, rate="40/s")
+    worker = lab.worker()
+    lab.pipeline("p", SPAWN_GRAPH, concurrency="unlimited")
+    for nth in (1, 2):
+        parent = lab.parent(worker, "p")
+        lab.chunk(parent, 0, 60)
+        lab.sql(
+            "update suimon.runs set status = 'running', worker_id = %s, claim_no = 1"
+            " where fanout_id = %s",
+            worker, parent.fanout.id,
+        )  # fmt: skip
+        lab.sql(
+            "update suimon.runs set status = 'waiting', worker_id = null, reason = 'limit:crm',"
+            " wake_at = clock_timestamp() + make_interval(mins => %s, secs => position)"
+            " where fanout_id = %s",
+            nth, parent.fanout.id,
+        )  # fmt: skip
+    while destination.take(conn, worker, Ask("crm")).parked:
+        woken = lab.sql(
+            "select count(*) filter (where status = 'queued') from suimon.runs"
+            " where fanout_id is not null group by fanout_id"
+        )
+        assert abs(woken[0][0] - woken[1][0]) <= 10  # what is odd goes to either
+        lab.sql("update suimon.destinations set tat = '-infinity'")  # time goes on
+    assert woken == [(60,), (60,)]
 
 
 def test_workers_that_ask_at_once_never_get_more_than_there_are(db_url: str) -> None:

@@ -140,8 +140,8 @@ create index runs_held_back on suimon.runs (pool, reason, rank, id) where status
 create index runs_ended_badly on suimon.runs (fanout_id, position)
   where status in ('failed', 'timed_out', 'cancelled') and fanout_id is not null;
 create index runs_cancelling on suimon.runs (id) where cancel_requested and status in ('queued', 'running', 'waiting');
--- Who waits for a destination, in the order in which they may go on.
-create index runs_limited on suimon.runs (split_part(reason, ':', 2), wake_at)
+-- Who waits for a destination, by fan-out (0: runs that are no children), each in the order of its tickets.
+create index runs_limited on suimon.runs (split_part(reason, ':', 2), coalesce(fanout_id, 0), wake_at)
   where status = 'waiting' and (reason like 'limit:%' or reason like 'held:%');
 -- Roots that are being removed: marked first, so that a crash in the middle is gone on with and a retry is refused.
 create index runs_pruning on suimon.runs (id) where reason = 'pruning';
@@ -674,7 +674,8 @@ $$;
 -- A worker's round at one destination, in one transaction and under the lock of its row: places it gives back, places
 -- it uses (their expiry moves), then what it may have: calls that are booked ahead (n calls, the first in first_s, one
 -- each step_s), new places, and how many of its places others are waiting for. Times are seconds from `now` of the
--- database's clock. With room to spare, runs that were parked for this destination are woken, oldest ticket first.
+-- database's clock. With room to spare, runs that were parked for this destination are woken, of each fan-out the same
+-- number, oldest ticket first: one that came early with all its children keeps no other waiting. (Looks at 1,000 fan-outs.)
 -- The arithmetic is core/gcra.py's; a worker that is dead gets nothing.
 create function suimon.take_calls(
   p_worker bigint, p_name text, p_calls int, p_places int, p_wants int, p_waiting int,
@@ -780,11 +781,34 @@ begin
   if parked then
     select least(spare, coalesce(d.concurrency, spare)) - coalesce(sum(v.waiting), 0)::int into spare
     from suimon.destination_users v where v.destination = p_name;
-    with next as materialized (
+    with recursive flow(id) as (
+      (select coalesce(r.fanout_id, 0) from suimon.runs r
+       where split_part(r.reason, ':', 2) = p_name and r.status = 'waiting' and (r.reason like 'limit:%' or r.reason like 'held:%')
+       order by coalesce(r.fanout_id, 0) limit 1)
+      union all
+      select (select coalesce(r.fanout_id, 0) from suimon.runs r
+              where split_part(r.reason, ':', 2) = p_name and r.status = 'waiting'
+                and (r.reason like 'limit:%' or r.reason like 'held:%') and coalesce(r.fanout_id, 0) > flow.id
+              order by coalesce(r.fanout_id, 0) limit 1)
+      from flow where flow.id is not null
+    ),
+    flows as materialized (
+      select f.id from flow f where f.id is not null limit 1000
+    ),
+    -- (twice its share of each: what one has not, the others use)
+    head as materialized (
+      select h.id, row_number() over (partition by flows.id order by h.wake_at) as place
+      from flows cross join lateral (
+        select r.id, r.wake_at from suimon.runs r
+        where split_part(r.reason, ':', 2) = p_name and r.status = 'waiting' and (r.reason like 'limit:%' or r.reason like 'held:%')
+          and coalesce(r.fanout_id, 0) = flows.id and not r.cancel_requested
+        order by r.wake_at limit greatest(least(spare, 2 * spare / (select count(*) from flows) + 1), 0)) h
+    ),
+    next as materialized (
       select r.id from suimon.runs r
-      where split_part(r.reason, ':', 2) = p_name and r.status = 'waiting'
-        and (r.reason like 'limit:%' or r.reason like 'held:%') and not r.cancel_requested
-      order by r.wake_at limit greatest(spare, 0) for no key update skip locked
+      where r.id = any (array(select h.id from head h order by h.place, random() limit greatest(spare, 0)))
+        and r.status = 'waiting' and (r.reason like 'limit:%' or r.reason like 'held:%') and not r.cancel_requested
+      order by r.id for no key update skip locked
     ),
     woken as (
       update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank = suimon.head_of(r.pool, r.priority)
