@@ -210,6 +210,7 @@ PIPELINE_FIELDS: Final[Mapping[str, Rule]] = {
     "onFailure": one_of("hold"),
     "deadline": duration,
     "keep": keep,
+    "labels": labels.fault,
 }
 
 
@@ -310,6 +311,7 @@ PIPELINE_DEFAULTS: Final[Mapping[str, Any]] = {
     "maxQueued": 1_000,
     "maxInterruptions": 3,
     "pauseAfter": 5,
+    "labels": [],
     "triggers": [],
 }
 
