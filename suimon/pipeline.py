@@ -316,6 +316,7 @@ def pipeline(
     pause_after: int | str | None = ...,
     on_failure: str | None = ...,
     keep: Mapping[str, Any] | None = ...,
+    labels: Sequence[str] = ...,
     on: Trigger | Sequence[Trigger] = ...,
     **task_options: Any,
 ) -> Callable[[F], F]: ...
@@ -333,6 +334,7 @@ def pipeline(
     pause_after: int | str | None = 5,
     on_failure: str | None = None,
     keep: Mapping[str, Any] | None = None,
+    labels: Sequence[str] = (),
     on: Trigger | Sequence[Trigger] = (),
     **task_options: Any,
 ) -> Any:
@@ -352,6 +354,7 @@ def pipeline(
             pause_after=pause_after,
             on_failure=on_failure,
             keep=keep,
+            labels=labels,
         )
         made.on(*([on] if isinstance(on, Trigger) else on))
         made.whole_input(target)

@@ -24,9 +24,7 @@ def is_label(value: Any) -> bool:
     (True, False, False)
     """
     return (
-        isinstance(value, str)
-        and len(value) <= CHARACTERS
-        and _LABEL.fullmatch(value) is not None
+        isinstance(value, str) and len(value) <= CHARACTERS and _LABEL.fullmatch(value) is not None
     )
 
 

@@ -21,7 +21,7 @@ import orjson
 from suimon.core import jsonsafe, plan, shape
 from suimon.db.connect import Connection
 from suimon.errors import SuimonError
-from suimon.run import lane, merge, spawn, submit
+from suimon.run import lane, merge, quotas, spawn, submit
 from suimon.run.claim import Claimed
 from suimon.run.finish import Settled
 from suimon.run.spawn import Child, Fanout, Holder, LostRunError, Policy
@@ -62,8 +62,8 @@ class Spawner:
             _open, self._worker.holder(held), held, self._worker.pool, drive, action
         )
 
-        def opened(found: tuple[Fanout, Child]) -> None:
-            fanout, child = found
+        def opened(found: tuple[Fanout, Child, bool]) -> None:
+            fanout, child, counted = found
             if held.cancel:
                 self._worker.driver.stop(held)
                 return
@@ -72,7 +72,9 @@ class Spawner:
                 self._sealed(held, action.vertex, fanout.expected)
                 return
             drive.spawning = Spawning(action, fanout, child)
-            program, given = self._worker.programs.spawn(action, to_pipeline=child.vertex is None)
+            program, given = self._worker.programs.spawn(
+                action, to_pipeline=child.vertex is None, counted=counted
+            )
             held.program, held.vertex, held.given = program, action.vertex, given
             held.secrets = None
             if program.secrets:
@@ -98,6 +100,7 @@ class Spawner:
             hashes="{" + hashes.decode() + "}",
             keys=header["keys"],
             items=items.decode(),
+            total=header.get("total"),
         )
 
         def stored(answer: tuple[int, bool]) -> None:
@@ -191,8 +194,18 @@ def _spawning(held: Held) -> Spawning:
 
 def _open(
     holder: Holder, held: Held, pool: str, drive: Drive, action: plan.Spawn, conn: Connection
+) -> tuple[Fanout, Child, bool]:
+    """Open the fan-out: who the children are, in which pool and lane, and how the merge judges.
+
+    Last: whether its list is to be counted before its first chunk, because a quota applies.
+    """
+    fanout, child = _open_fanout(holder, held, pool, drive, action, conn)
+    return fanout, child, quotas.counts_fanout(conn, held.run.root_id, child.pipeline)
+
+
+def _open_fanout(
+    holder: Holder, held: Held, pool: str, drive: Drive, action: plan.Spawn, conn: Connection
 ) -> tuple[Fanout, Child]:
-    """Open the fan-out: who the children are, in which pool and lane, and how the merge judges."""
     config, run = action.config, held.run
     limit = config.get("concurrency")
     base = submit.fanout_base()

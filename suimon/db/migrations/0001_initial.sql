@@ -1254,7 +1254,7 @@ begin
   if idempotency_key = '' or octet_length(idempotency_key) > 1024 then
     raise exception 'the idempotency key cannot be used' using errcode = 'SUI33', hint = '1 to 1024 bytes; for more, take a hash.';
   end if;
-  if not suimon.labels_fit(labels) then
+  if not suimon.labels_fit(labels) or cardinality(suimon.labels_of(target.labels, labels)) > 10 then
     raise exception 'the labels cannot be used'
       using errcode = 'SUI33', hint = 'At most 10 like tenant:acme, of at most 100 characters, without spaces.';
   end if;
