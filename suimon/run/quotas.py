@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from suimon.core import labels as labelling
@@ -23,7 +23,7 @@ from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, InputRefused, NotThere, QuotaExceeded
 from suimon.run import audit, wake
-from suimon.run.read import named
+from suimon.run.read import as_json, named
 
 SQL = statements(__package__, "quotas.sql")
 
@@ -73,7 +73,9 @@ def exceeded(
 ) -> QuotaExceeded:
     """The refusal, from what ``suimon.quota_refusal`` says."""
     name, period, limit, asked = found["quota"], found["period"], found["limit"], found["asked"]
-    renews = f"{datetime.fromisoformat(found['renews_at']):%Y-%m-%d %H:%M} UTC"
+    at = datetime.fromisoformat(found["renews_at"]).astimezone(UTC)
+    found = {**found, "renews_at": as_json(at)}
+    renews = f"{at:%Y-%m-%d %H:%M} UTC"
     msg = (
         f'quota "{name}": {asked:,} more {_runs(asked)} asked for, {found["left"]:,} of '
         f"{limit:,} a {period} left; it renews at {renews}"
