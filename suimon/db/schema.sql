@@ -967,7 +967,7 @@ $$;
 
 -- The least that all of these quotas have left at an instant; null: nothing bounds.
 create function suimon.quota_left(names text[], at timestamptz) returns bigint language sql stable as $$
-  select greatest(min(p.bound - p.used), 0)
+  select min(greatest(p.bound - p.used, 0))
   from suimon.quotas q cross join lateral suimon.quota_periods(q, at) p where q.name = any (names)
 $$;
 

@@ -89,7 +89,7 @@ class Spawner:
         spawning = _spawning(held)
         head, hashes, items = rest.split(wire.RS, 2)
         header = orjson.loads(head)
-        work = functools.partial(
+        store = functools.partial(
             spawn.chunk,
             holder=self._worker.holder(held),
             fanout=spawning.fanout,
@@ -103,6 +103,15 @@ class Spawner:
             total=header.get("total"),
         )
 
+        def work(conn: Connection) -> tuple[int, bool]:
+            # what was sent behind a refused chunk is not stored: positions have no gaps
+            if spawning.error is None:
+                try:
+                    return store(conn)
+                except SuimonError as error:
+                    spawning.error = error
+            raise spawning.error
+
         def stored(answer: tuple[int, bool]) -> None:
             created, stop = answer
             spawning.created += created
@@ -112,9 +121,7 @@ class Spawner:
                 self._worker.sender.hungry()
 
         def refused(error: Exception) -> None:
-            if isinstance(error, SuimonError):
-                spawning.error = error
-                spawning.stopped = True
+            spawning.stopped = spawning.stopped or isinstance(error, SuimonError)
             self._acknowledge(held, header["seq"], go_on=False)
             if isinstance(error, LostRunError):
                 held.cancel = True  # stopped when its slot says that it reads no more
