@@ -979,7 +979,7 @@ create function suimon.quota_refusal(names text[], needs bigint[], at timestampt
   join suimon.quotas q on q.name = u.name
   cross join lateral suimon.quota_periods(q, at) p
   where u.need > 0 and p.used + u.need > p.bound
-  order by p.renews_at desc, q.name limit 1
+  order by p.renews_at desc, q.name, p.period limit 1
 $$;
 
 -- How many children a fan-out has: their positions have no gaps.

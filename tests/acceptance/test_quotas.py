@@ -17,7 +17,7 @@ def work(item):
 
 @task
 def numbers():
-    for i in range(3_000):
+    for i in range(2_300):
         yield {"n": i}
 
 p = Pipeline("listed", concurrency=None)
@@ -95,6 +95,7 @@ def test_a_fan_out_of_ten_thousand_against_five_thousand_has_no_child_and_one_cl
 
 
 def test_a_generator_is_refused_where_it_stands_and_what_exists_runs_on(engine: Engine) -> None:
+    """The last chunk would fit, and is not stored behind one that did not."""
     engine.module("m", CODE)
     engine.deploy()
     limit(engine, per_day=1_500)
