@@ -108,8 +108,24 @@ def counts_fanout(conn: Connection, root: str, pipeline: str) -> bool:
     return row is not None and bool(row[0])
 
 
+def send_chunk(
+    conn: Connection,
+    root: str,
+    fanout: int,
+    pipeline: str,
+    *,
+    first: int,
+    n: int,
+    total: int | None,
+) -> Any:
+    """Send what a chunk takes, before it is stored in the same transaction; see ``check``."""
+    where = {"root": root, "fanout": fanout, "pipeline": pipeline}
+    size = {"first": first, "n": n, "total": total}
+    return conn.execute(SQL.chunk, {**where, **size}, prepare=True)
+
+
 def check(row: Sequence[Any] | None, *, position: int) -> None:
-    """Raise what ``SQL.chunk`` answered for a chunk at this position, if it was refused."""
+    """Raise what ``send_chunk`` was answered for a chunk at this position, if it was refused."""
     if row is not None and row[0] is not None:
         raise exceeded(row[0], row[1], position=position)
 

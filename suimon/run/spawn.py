@@ -199,17 +199,8 @@ def chunk(
         with transaction(conn):
             fence(conn, holder)
             with conn.pipeline():
-                counted = conn.execute(
-                    quotas.SQL.chunk,
-                    {
-                        "root": root_id,
-                        "fanout": fanout.id,
-                        "pipeline": child.pipeline,
-                        "first": first,
-                        "n": n,
-                        "total": total,
-                    },
-                    prepare=True,
+                counted = quotas.send_chunk(
+                    conn, root_id, fanout.id, child.pipeline, first=first, n=n, total=total
                 )
                 born = conn.execute(
                     SQL.chunk,
