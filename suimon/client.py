@@ -62,15 +62,34 @@ class Client:
             )
             raise DatabaseUnavailable(msg, hint=hint)
 
-    def submit(self, pipeline: str, input: Any = None, *, key: str | None = None) -> Submitted:  # noqa: A002
-        """Start a run. With a key that has its run already, that run is the answer."""
-        return self._ask(doors.start, pipeline, {} if input is None else input, key=key)
+    def submit(
+        self,
+        pipeline: str,
+        input: Any = None,  # noqa: A002
+        *,
+        key: str | None = None,
+        labels: Sequence[str] = (),
+    ) -> Submitted:
+        """Start a run. With a key that has its run already, that run is the answer.
+
+        `labels=["tenant:acme"]`: quotas may count by them. Raises QuotaExceeded and QueueFull.
+        """
+        given = {} if input is None else input
+        return self._ask(doors.start, pipeline, given, key=key, labels=labels)
 
     def submit_many(
-        self, pipeline: str, inputs: Sequence[Any], *, keys: Sequence[str | None] | None = None
+        self,
+        pipeline: str,
+        inputs: Sequence[Any],
+        *,
+        keys: Sequence[str | None] | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Submitted]:
-        """Start many runs in order (at most 100,000), all checked before the first is stored."""
-        return self._ask(doors.start_many, pipeline, inputs, keys=keys)
+        """Start many runs in order (at most 100,000), all checked before the first is stored.
+
+        `labels` are those of all of them. With a quota that has no room for all, none is stored.
+        """
+        return self._ask(doors.start_many, pipeline, inputs, keys=keys, labels=labels)
 
     def emit(self, type: str, payload: Any = None, *, key: str | None = None) -> str:  # noqa: A002
         """Tell every pipeline that listens (`on=Event("order.*")`); returns the event's id.
@@ -195,13 +214,21 @@ class AsyncClient:
         input: Any = None,  # noqa: A002
         *,
         key: str | None = None,
+        labels: Sequence[str] = (),
     ) -> Submitted:
-        return await self._call(self._client.submit, pipeline, input, key=key)
+        return await self._call(self._client.submit, pipeline, input, key=key, labels=labels)
 
     async def submit_many(
-        self, pipeline: str, inputs: Sequence[Any], *, keys: Sequence[str | None] | None = None
+        self,
+        pipeline: str,
+        inputs: Sequence[Any],
+        *,
+        keys: Sequence[str | None] | None = None,
+        labels: Sequence[str] = (),
     ) -> list[Submitted]:
-        return await self._call(self._client.submit_many, pipeline, inputs, keys=keys)
+        return await self._call(
+            self._client.submit_many, pipeline, inputs, keys=keys, labels=labels
+        )
 
     async def emit(self, type: str, payload: Any = None, *, key: str | None = None) -> str:  # noqa: A002
         return await self._call(self._client.emit, type, payload, key=key)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from suimon.core import refs
+from suimon.core import labels, refs
 from suimon.core.shape import (
     APPROVAL,
     CONDITIONS,
@@ -150,6 +150,8 @@ def normalise(raw: Mapping[str, Any]) -> Graph:
         and (name not in PIPELINE_DEFAULTS or value != PIPELINE_DEFAULTS[name])
     }
     graph["vertices"] = {name: _vertex(vertex) for name, vertex in raw["vertices"].items()}
+    if "labels" in graph:
+        graph["labels"] = labels.canonical(graph["labels"])
     if "output" in graph:
         graph["output"] = _value(graph["output"])
     if "triggers" in graph:

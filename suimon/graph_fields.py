@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
-from suimon.core import backoff, durations, sql_text
+from suimon.core import backoff, durations, labels, sql_text
 from suimon.core.secret_names import NAME, grants
 from suimon.core.shape import APPROVAL, HTTP, MERGE, READ, RUN_IF, SPAWNER, SQL, START, TASK, WAIT
 from suimon.core.tolerance import TOLERABLE
@@ -210,6 +210,7 @@ PIPELINE_FIELDS: Final[Mapping[str, Rule]] = {
     "onFailure": one_of("hold"),
     "deadline": duration,
     "keep": keep,
+    "labels": labels.fault,
 }
 
 
@@ -310,6 +311,7 @@ PIPELINE_DEFAULTS: Final[Mapping[str, Any]] = {
     "maxQueued": 1_000,
     "maxInterruptions": 3,
     "pauseAfter": 5,
+    "labels": [],
     "triggers": [],
 }
 

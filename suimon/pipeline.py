@@ -59,10 +59,12 @@ class Pipeline(Outside):
         on_failure: str | None = None,
         deadline: str | None = None,
         keep: Mapping[str, Any] | None = None,
+        labels: Sequence[str] = (),
     ) -> None:
         """`on_failure="hold"` keeps the lane closed behind a failed run until a person decides;
         after `pause_after` bad ends in a row the triggers stop (None: never); `deadline` is for the
-        whole run; `keep={"age": "30d", "count": 1000}` says how long finished runs stay.
+        whole run; `keep={"age": "30d", "count": 1000}` says how long finished runs stay;
+        `labels=["tenant:acme"]` are those of each run, by which quotas count.
         """
         limit = concurrency.to_json() if isinstance(concurrency, Limit) else concurrency
         head = {
@@ -77,6 +79,7 @@ class Pipeline(Outside):
             "onFailure": on_failure,
             "deadline": deadline,
             "keep": None if keep is None else dict(keep),
+            "labels": labels if isinstance(labels, str) else list(labels),
         }
         super().__init__(name, head)
         #: Declarations that its HTTP vertices were given.
@@ -313,6 +316,7 @@ def pipeline(
     pause_after: int | str | None = ...,
     on_failure: str | None = ...,
     keep: Mapping[str, Any] | None = ...,
+    labels: Sequence[str] = ...,
     on: Trigger | Sequence[Trigger] = ...,
     **task_options: Any,
 ) -> Callable[[F], F]: ...
@@ -330,6 +334,7 @@ def pipeline(
     pause_after: int | str | None = 5,
     on_failure: str | None = None,
     keep: Mapping[str, Any] | None = None,
+    labels: Sequence[str] = (),
     on: Trigger | Sequence[Trigger] = (),
     **task_options: Any,
 ) -> Any:
@@ -349,6 +354,7 @@ def pipeline(
             pause_after=pause_after,
             on_failure=on_failure,
             keep=keep,
+            labels=labels,
         )
         made.on(*([on] if isinstance(on, Trigger) else on))
         made.whole_input(target)

@@ -286,3 +286,10 @@ def test_nothing_makes_the_checker_fall_over(raw: Any) -> None:
     if not graphs.check(raw):
         graph = graphs.normalise(raw)
         assert graphs.parse(graphs.canonical(graph)) == graph
+
+
+@pytest.mark.parametrize("labels", ["tenant:acme", ["acme"], ["T:x"], ["t:"], [1], ["t:x"] * 11])
+def test_labels_that_are_none_are_told(labels: Any) -> None:
+    (mistake,) = graphs.check(definition(labels=labels))
+    assert mistake.field == "labels"
+    assert "labels" in mistake.message

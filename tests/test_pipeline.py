@@ -63,6 +63,12 @@ def with_spawner() -> Pipeline:
     return p
 
 
+def with_labels() -> Pipeline:
+    p = Pipeline("golden-labels", labels=["tenant:acme", "area:eu/west", "tenant:acme"])
+    p.run("first", plain, 1)
+    return p
+
+
 def with_merge() -> Pipeline:
     p = Pipeline("golden-merge")
     orders = p.spawn("orders", plain, p.input.orders)
@@ -81,7 +87,13 @@ def with_merge() -> Pipeline:
 
 @pytest.mark.parametrize(
     ("name", "build"),
-    [("task", with_task), ("read", with_read), ("spawner", with_spawner), ("merge", with_merge)],
+    [
+        ("task", with_task),
+        ("read", with_read),
+        ("spawner", with_spawner),
+        ("labels", with_labels),
+        ("merge", with_merge),
+    ],
 )
 def test_the_canonical_bytes_never_change(name: str, build: Callable[[], Pipeline]) -> None:
     """Python and JSON give these bytes; they are what is hashed and stored."""

@@ -30,6 +30,7 @@ from suimon.api import (
     people,
     pipelines,
     problems,
+    quotas,
     runs,
     standing,
     system,
@@ -45,7 +46,18 @@ from suimon.store.secret_key import KeyRing
 ROUTERS: Final = (
     *(
         one.api
-        for one in (runs, acts, pipelines, doors, destinations, people, standing, system, health)
+        for one in (
+            runs,
+            acts,
+            pipelines,
+            doors,
+            destinations,
+            quotas,
+            people,
+            standing,
+            system,
+            health,
+        )
     ),
     webhooks.router,
 )

@@ -46,6 +46,8 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "notices_oldest_age_seconds": ((), "Age of the oldest of them; 0: there is none."),
     "duty_last_round_age_seconds": (("duty",), "Time since somebody did this duty."),
     "duty_interval_seconds": (("duty",), "How often it is to be done."),
+    "quota_used": (("name", "period"), "Runs of this day or month, created or reserved."),
+    "quota_limit": (("name", "period"), "How many there may be; at most 200 series."),
     "paused": (("kind", "name", "automatic"), "1 for each thing that is paused."),
     "database_connections": ((), "Connections of clients to the server, all databases."),
     "database_max_connections": ((), "How many the server allows."),
@@ -117,6 +119,9 @@ def _samples(found: dict[str, Any]) -> Iterator[Sample]:
     for one in found["duties"]:
         yield "duty_last_round_age_seconds", (one["name"],), one["age_s"]
         yield "duty_interval_seconds", (one["name"],), one["every_ms"] / 1000
+    for one in found["quotas"]:
+        yield "quota_used", (one["name"], one["period"]), one["used"]
+        yield "quota_limit", (one["name"], one["period"]), one["limit"]
     for one in found["paused"]:
         kind = one["what"].partition(":")[0]
         yield "paused", (kind, one["name"], str(one["automatic"]).lower()), 1.0

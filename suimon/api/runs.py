@@ -18,7 +18,7 @@ from suimon.api.refusals import FullForNow, Malformed
 from suimon.api.shapes import ChildrenQuery, LogsQuery, RunQuery, RunsQuery
 from suimon.api.waiting import Waiting, ask, until
 from suimon.db.connect import Connection
-from suimon.errors import Conflict, QueueFull
+from suimon.errors import Conflict, QueueFull, QuotaExceeded
 from suimon.run import doors, logs, pages, read, submit, why
 from suimon.triggers import fire
 
@@ -34,10 +34,19 @@ def start(asked: shapes.Start, request: Request, place: Place) -> Response:
     key = key_of(request)
     with place.connection() as conn:
         try:
-            made = doors.start(conn, asked.pipeline, asked.input, key=key, queue=asked.queue)
+            made = doors.start(
+                conn,
+                asked.pipeline,
+                asked.input,
+                key=key,
+                queue=asked.queue,
+                labels=asked.labels,
+            )
         except Conflict as error:
             hint = f'Start it behind that one: "queue": true. Or look: {where_of(error.run_id)}/why'
             raise Conflict(error.message, run_id=error.run_id, hint=hint) from None
+        except QuotaExceeded:  # it knows itself when to ask again
+            raise
         except QueueFull as error:
             raise FullForNow(error, fire.retry_after(conn, asked.pipeline)) from None
         about: dict[str, Any] = {"id": made.id, "pipeline": asked.pipeline, "status": "pruned"}
@@ -67,7 +76,13 @@ def key_of(request: Request) -> str | None:
 @api.get("/runs", responses=gives(shapes.Page))
 def listed(asked: Annotated[RunsQuery, Query()], place: Place) -> Response:
     """Runs that nobody spawned, newest first."""
-    question = {"of": "runs", "pipeline": asked.pipeline, "status": sorted(asked.status)}
+    question: dict[str, Any] = {
+        "of": "runs",
+        "pipeline": asked.pipeline,
+        "status": sorted(asked.status),
+    }
+    if asked.label:
+        question["label"] = sorted(asked.label)
     before = answers.place_of(asked.cursor, question, answers.is_id)
     with place.connection() as conn:
         if asked.pipeline is not None:
@@ -76,6 +91,7 @@ def listed(asked: Annotated[RunsQuery, Query()], place: Place) -> Response:
             conn,
             pipeline=asked.pipeline,
             statuses=asked.status,
+            labels=asked.label,
             before=before,
             limit=asked.limit,
         )

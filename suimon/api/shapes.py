@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from suimon.api.answers import MOST, PAGE
+from suimon.core import labels as labelling
 from suimon.run import acts, audit
 from suimon.run.limits import MOST as HIGHEST
 
@@ -64,6 +65,7 @@ class Paged(Query):
 class RunsQuery(Paged):
     pipeline: Name | None = None
     status: list[Status] = Field(default_factory=list, max_length=7)
+    label: list[Text] = Field(default_factory=list, max_length=10)
 
 
 class ChildrenQuery(Paged):
@@ -111,6 +113,9 @@ class DoctorQuery(Query):
 class Start(Asked):
     pipeline: Name
     input: Any = Field(default_factory=dict)
+    labels: Annotated[list[Text], Field(max_length=labelling.MOST)] = Field(
+        default_factory=list, description="Like tenant:acme; quotas may count by them."
+    )
     queue: bool = Field(
         default=False, description="Wait behind an unfinished run of a limited pipeline."
     )

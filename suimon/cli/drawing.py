@@ -20,6 +20,7 @@ def run(document: dict[str, Any], short: str | None) -> None:
             "attempt": document["attempt"] or None,
             "interrupted": document["interruptions"] or None,
             "key": document["idempotency_key"],
+            "labels": ", ".join(document["labels"] or ()) or None,
             "worker": document["worker"],
             "created": show.when(document["created_at"]),
             "started": show.when(document["started_at"]) or None,

@@ -22,6 +22,7 @@ from suimon.errors import InputRefused
 @click.argument("pipeline")
 @click.option("--input", "given", metavar="JSON|@FILE|-", help="The input; - reads standard input.")
 @click.option("--idempotency-key", "key", help="The same key again gives the same run.")
+@click.option("--label", "labels", multiple=True, help="Like tenant:acme; may be given again.")
 @click.option("--queue", is_flag=True, help="Wait behind an unfinished run of a limited pipeline.")
 @click.option("--wait", is_flag=True, help="Wait for its end; the exit code tells how it ended.")
 @click.option("--timeout", type=DURATION, help="Give up waiting (the run goes on).")
@@ -31,6 +32,7 @@ def run(
     pipeline: str,
     given: str | None,
     key: str | None,
+    labels: tuple[str, ...],
     queue: bool,
     wait: bool,
     timeout: float | None,
@@ -47,7 +49,7 @@ def run(
     from suimon.run import doors, read
 
     with place.connect() as conn:
-        started = doors.start(conn, pipeline, value, key=key, queue=queue)
+        started = doors.start(conn, pipeline, value, key=key, queue=queue, labels=labels)
         code = 0
         if started.duplicate and not as_json:
             _say_duplicate(started.id, same_input=started.same_input, pruned=started.pruned)

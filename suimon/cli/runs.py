@@ -26,6 +26,7 @@ def runs() -> None:
 @runs.command("list")
 @click.option("--pipeline", help="Of this pipeline only.")
 @click.option("--status", "statuses", multiple=True, type=STATUS, help="In this state; repeatable.")
+@click.option("--label", "labels", multiple=True, help="With this label; repeatable.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--before", metavar="ID", help="Older than this run: the next page.")
 @json_option
@@ -33,6 +34,7 @@ def runs() -> None:
 def list_(
     pipeline: str | None,
     statuses: Sequence[str],
+    labels: Sequence[str],
     limit: int,
     before: str | None,
     as_json: bool,
@@ -45,7 +47,9 @@ def list_(
         if pipeline is not None:
             submit.target(conn, pipeline)  # a misspelt name is told, not an empty list
         start = read.resolve(conn, before) if before else None
-        found = pages.runs(conn, pipeline=pipeline, statuses=statuses, before=start, limit=limit)
+        found = pages.runs(
+            conn, pipeline=pipeline, statuses=statuses, labels=labels, before=start, limit=limit
+        )
     if as_json:
         show.as_json({"runs": found, "next": found[-1]["id"] if len(found) == limit else None})
         return

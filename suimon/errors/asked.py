@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from suimon.errors.base import (
     EXIT_CONFLICT,
     EXIT_FORBIDDEN,
@@ -77,6 +80,45 @@ class QueueFull(RequestRefused):
 
     code = "SUI-3005"
     exit_code = EXIT_LIMITED
+
+
+class QuotaExceeded(QueueFull):
+    """A quota of runs has less left than was asked for; `renews_at` says when it has more again.
+
+    `quota` is its name, `period` the day or month it is for; `limit`, `used` (created or reserved),
+    `left` and `asked` are numbers of runs; `position` is how far a list was read.
+    """
+
+    code = "SUI-3008"
+    fields = ("quota", "period", "limit", "used", "left", "asked", "renews_at", "position")
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        refusal: Mapping[str, Any] | None = None,
+        renews_in_s: float = 1.0,
+        position: int | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, detail=detail, hint=hint)
+        found = refusal or {}
+        self.quota: str | None = found.get("quota")
+        self.period: str | None = found.get("period")
+        self.limit: int | None = found.get("limit")
+        self.used: int | None = found.get("used")
+        self.left: int | None = found.get("left")
+        self.asked: int | None = found.get("asked")
+        self.renews_at: str | None = found.get("renews_at")
+        self.position = position
+        #: Seconds until it renews.
+        self.renews_in_s = renews_in_s
+
+    @property
+    def retry_after_s(self) -> int:
+        """Seconds after which a caller may ask again, from 1 to 300: it may be raised meanwhile."""
+        return int(min(max(self.renews_in_s, 1.0), 300.0))
 
 
 class NotThere(RequestRefused):

@@ -165,6 +165,7 @@ def _make_current(conn: Connection, one: Definition) -> list[str]:
             "max_queued": _count(one.graph.get("maxQueued", MAX_QUEUED)),
             "pause_after": _count(one.graph.get("pauseAfter", PAUSE_AFTER)),
             "needs": orjson.dumps(door.needs(one.graph)).decode(),
+            "labels": one.graph.get("labels", []),
         },
     )
     name = lane.pipeline_lane(one.name)

@@ -17,13 +17,13 @@ select pg_advisory_xact_lock(hashtext('suimon.pipelines'));
 -- A changed declaration moves the live values only while nobody has edited them.
 -- name: make_current
 insert into suimon.pipelines as p (name, graph_id, pool, lane_limit, priority, lane_per, holds_lane, max_queued, pause_after,
-                                   needs)
+                                   needs, labels)
 select %(pipeline)s, g.id, %(pool)s, %(lane_limit)s, %(priority)s, %(lane_per)s, %(holds_lane)s, %(max_queued)s, %(pause_after)s,
-       %(needs)s
+       %(needs)s, %(labels)s
 from suimon.graphs g where g.pipeline = %(pipeline)s and g.hash = %(hash)s
 on conflict (name) do update
 set graph_id = excluded.graph_id, deployed_at = clock_timestamp(), priority = excluded.priority, lane_per = excluded.lane_per,
-    holds_lane = excluded.holds_lane, needs = excluded.needs,
+    holds_lane = excluded.holds_lane, needs = excluded.needs, labels = excluded.labels,
     pause_after = case when p.edited_at is null then excluded.pause_after else p.pause_after end,
     max_queued = case when p.edited_at is null then excluded.max_queued else p.max_queued end,
     pool = case when p.edited_at is null then excluded.pool else p.pool end,

@@ -17,7 +17,7 @@ from suimon.db import migrate
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import SchemaMismatch
-from suimon.run import health
+from suimon.run import health, quotas
 
 SQL = statements(__package__, "doctor.sql")
 
@@ -54,6 +54,7 @@ def examine(conn: Connection, *, held_s: float = HELD_SECONDS) -> list[Finding]:
         found += _indexes(conn)
         found += _runs(conn)
         found += _connections(conn)
+        found += _quotas(conn)
     found += _horizon(conn, held_s)
     found += _server(conn)
     found.append(_clock(conn))
@@ -128,6 +129,17 @@ def _runs(conn: Connection) -> Iterator[Finding]:
         yield Finding("bad", "timers", text, "A worker's sweep wakes them; is one alive?")
     if not bad:
         yield Finding("ok", "runs", "no run is stuck: lanes, parents, timers, dead workers")
+
+
+def _quotas(conn: Connection) -> Iterator[Finding]:
+    for one in quotas.used(conn):
+        if one["nearly"]:
+            text = (
+                f"quota {one['name']}: {one['used']:,} of {one['limit']:,} runs of this "
+                f"{one['period']} are used or reserved"
+            )
+            hint = f"Raise it: suimon quotas set {one['name']} --per-{one['period']} N"
+            yield Finding("warn", "quotas", text, hint)
 
 
 def _connections(conn: Connection) -> Iterator[Finding]:

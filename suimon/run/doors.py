@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from suimon.core import clock, door, jsonsafe
+from suimon.core import labels as labelling
 from suimon.core.states import TERMINAL, RunStatus
 from suimon.db.connect import Connection
 from suimon.errors import Conflict, InputRefused, RunNotFound
@@ -27,11 +28,19 @@ LAST_PAUSE_SECONDS: Final = 0.5
 
 
 def start(
-    conn: Connection, pipeline: str, value: Any, *, key: str | None = None, queue: bool = True
+    conn: Connection,
+    pipeline: str,
+    value: Any,
+    *,
+    key: str | None = None,
+    queue: bool = True,
+    labels: Sequence[str] = (),
 ) -> Submitted:
     """Start one run. With ``queue=False`` an unfinished run of a limited pipeline is a Conflict."""
     goal = submit.target(conn, pipeline)
-    request = _request(orjson.loads(goal.graph), value, key)
+    graph = orjson.loads(goal.graph)
+    _check_labels(graph, labels)
+    request = _request(graph, value, key)
     if not queue and goal.lane_limit is not None:
         in_the_way = submit.in_the_way(conn, pipeline, _lane_of(goal, pipeline, value))
         # looked for after what is in the way: that may be this key's run, born at this moment
@@ -40,7 +49,7 @@ def start(
             msg = f'pipeline "{pipeline}" has an unfinished run: {run_id} ({status})'
             hint = "Start it behind that one: --queue. Or look: suimon runs why " + run_id
             raise Conflict(msg, run_id=run_id, hint=hint)
-    return submit.submit(conn, pipeline, [request])[0]
+    return submit.submit(conn, pipeline, [request], labels=labels)[0]
 
 
 def _lane_of(goal: submit.Target, pipeline: str, value: Any) -> str | None:
@@ -55,6 +64,7 @@ def start_many(
     values: Sequence[Any],
     *,
     keys: Sequence[str | None] | None = None,
+    labels: Sequence[str] = (),
 ) -> list[Submitted]:
     """Start many runs of one pipeline, in order; all inputs are checked before the first is
     stored.
@@ -67,9 +77,19 @@ def start_many(
         raise InputRefused(msg, path="keys", hint="Give one key for each input, or none at all.")
     goal = submit.target(conn, pipeline)
     graph = orjson.loads(goal.graph)
+    _check_labels(graph, labels)
     named = keys if keys is not None else [None] * len(values)
     requests = [_request(graph, value, key) for value, key in zip(values, named, strict=True)]
-    return submit.submit(conn, pipeline, requests)
+    return submit.submit(conn, pipeline, requests, labels=labels)
+
+
+def _check_labels(graph: dict[str, Any], labels: Sequence[str]) -> None:
+    wrong = labelling.fault(labels)
+    if wrong is None and labels:  # together with the pipeline's own
+        wrong = labelling.fault(labelling.canonical([*graph.get("labels", ()), *labels]))
+    if wrong is not None:
+        msg = f"the labels {wrong}"
+        raise InputRefused(msg, path="labels")
 
 
 def wait(

@@ -16,7 +16,7 @@ from suimon.core.verdict import Count, Facts, Held, Pool
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import DatabaseUnavailable
-from suimon.run import pause
+from suimon.run import pause, quotas
 from suimon.run.read import as_json, named
 
 SQL = statements(__package__, "health.sql")
@@ -76,6 +76,7 @@ def overall(conn: Connection) -> dict[str, Any]:
         "notices": _all(conn, SQL.notices, ("waiting", "oldest_s"))[0],
         "duties": duties,
         "paused": pause.listed(conn),
+        "quotas": quotas.used(conn),
         "next_start_at": facts.next_at,
         "database": {"reachable": True, **database},
     }

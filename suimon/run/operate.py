@@ -42,14 +42,14 @@ def rerun(
     """Start a new run with the input of this one; returns its id.
 
     It gets the current graph (whose door checks the input again), or with ``same_graph`` the one
-    the old run was pinned to. It has no idempotency key: the old run keeps that. Raises
-    RunNotFound, Conflict for a child and for a run that is being removed.
+    the old run was pinned to, and the old one's labels. It has no idempotency key: the old run
+    keeps that. Raises RunNotFound, Conflict for a child and for a run that is being removed.
     """
     row = conn.execute(SQL.original, {"run": run_id}).fetchone()
     if row is None:
         msg = f"there is no run {run_id}"
         raise RunNotFound(msg, hint="List them: suimon runs list")
-    pipeline, status, parent, graph_id, pruning, text = row
+    pipeline, status, parent, graph_id, pruning, text, labels = row
     if parent is not None:
         msg = f"run {run_id} is a child of run {parent}; a new run of it would belong to nobody"
         raise Conflict(msg, run_id=parent, hint=f"Retry it: suimon runs retry {run_id}")
@@ -60,7 +60,7 @@ def rerun(
 
     def act() -> str:
         with transaction(conn):
-            made = doors.start(conn, pipeline, value).id
+            made = doors.start(conn, pipeline, value, labels=labels or ()).id
             if same_graph:
                 conn.execute(SQL.pin, {"run": made, "graph_id": graph_id})
             detail = {"of": run_id, "new": made, "was": status, "same_graph": same_graph}

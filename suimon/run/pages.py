@@ -124,10 +124,13 @@ def runs(
     *,
     pipeline: str | None = None,
     statuses: Sequence[str] = (),
+    labels: Sequence[str] = (),
     before: str | None = None,
     limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Runs that nobody spawned, newest first; ``before`` is the last id of the page before."""
+    """Runs that nobody spawned, newest first, with all of these labels; ``before`` is the last id
+    of the page before.
+    """
     names = (
         "id",
         "pipeline",
@@ -139,10 +142,12 @@ def runs(
         "finished_at",
         "error",
         "idempotency_key",
+        "labels",
     )
     where = {
         "pipeline": pipeline,
         "statuses": list(statuses) or None,
+        "labels": list(labels) or None,
         "before": before or _LAST_ID,
         "n": max(1, min(limit, PAGE)),
     }

@@ -41,18 +41,19 @@ select l.claim_no, l.seq, l.stream, l.at, l.body from suimon.logs l
 where l.run_id = %(id)s and (l.claim_no, l.seq) > (%(after_claim)s, %(after_seq)s)
 order by l.claim_no, l.seq limit %(n)s;
 
--- Runs that nobody spawned, newest first. Walks per pipeline at most 20,000 of them when a state is asked for.
+-- Runs that nobody spawned, newest first. Walks per pipeline at most 20,000 of them when states or labels are asked for.
 -- name: runs
 select r.id::text, r.pipeline, r.status::text, suimon.reason_of(r), r.attempt, r.created_at, r.started_at,
-       r.finished_at, r.error->>'message' as error, r.idempotency_key
+       r.finished_at, r.error->>'message' as error, r.idempotency_key, r.labels
 from suimon.pipelines p
 cross join lateral (
   select w.id from (
-    select n.id, n.status from suimon.runs n
+    select n.id, n.status, n.labels from suimon.runs n
     where n.pipeline = p.name and n.parent_id is null and n.id < %(before)s::uuid
     order by n.id desc
-    limit case when %(statuses)s::text[] is null then %(n)s::int else 20000 end) w
-  where %(statuses)s::text[] is null or w.status::text = any (%(statuses)s::text[])
+    limit case when %(statuses)s::text[] is null and %(labels)s::text[] is null then %(n)s::int else 20000 end) w
+  where (%(statuses)s::text[] is null or w.status::text = any (%(statuses)s::text[]))
+    and (%(labels)s::text[] is null or w.labels @> %(labels)s::text[])
   order by w.id desc limit %(n)s::int) found
 join suimon.runs r on r.id = found.id
 where %(pipeline)s::text is null or p.name = %(pipeline)s

@@ -137,6 +137,7 @@ class Run:
     position: int | None
     item_key: str | None
     idempotency_key: str | None
+    labels: list[str] | None
     interruptions: int
     cancel_requested: bool
     duration_us: int | None

@@ -4,7 +4,7 @@
 -- name: run
 select r.id::text, r.root_id::text, r.parent_id::text, r.pipeline, r.pool, r.vertex, r.status::text,
        suimon.reason_of(r) as reason, r.attempt, r.interruptions, r.claim_no, r.priority, r.position, r.item_key,
-       r.idempotency_key, r.lane, r.cancel_requested, r.duration_us, r.wake_at, r.deadline_at, r.created_at, r.started_at,
+       r.idempotency_key, r.labels, r.lane, r.cancel_requested, r.duration_us, r.wake_at, r.deadline_at, r.created_at, r.started_at,
        r.finished_at, w.name as worker, g.hash as graph_hash, g.body::text as graph,
        coalesce(r.input::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'input')) as input,
        case when r.status = 'succeeded'

@@ -19,7 +19,7 @@ from typing import Any, Final
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import DuplicateKeys, ItemsChanged
-from suimon.run import finish, lane, wake
+from suimon.run import finish, lane, quotas, wake
 
 SQL = statements(__package__, "spawn.sql")
 
@@ -185,11 +185,13 @@ def chunk(
     hashes: str,
     keys: Sequence[str] | None,
     items: str,
+    total: int | None = None,
 ) -> tuple[int, bool]:
     """Store one chunk; ``items`` are JSON texts separated by RS, ``hashes`` an array literal.
 
-    Returns (children created, whether the spawner should stop). Raises LostRunError and
-    ItemsChanged; both leave nothing of this chunk behind.
+    ``total`` comes with the first chunk of a list whose length is known: quotas reserve all of it.
+    Returns (children created, whether the spawner should stop). Raises LostRunError, ItemsChanged
+    and QuotaExceeded; each leaves nothing of this chunk behind.
     """
     place: Mapping[str, Any] = {"base": fanout.base, "first": first, "hashes": hashes}
 
@@ -197,6 +199,9 @@ def chunk(
         with transaction(conn):
             fence(conn, holder)
             with conn.pipeline():
+                counted = quotas.send_chunk(
+                    conn, root_id, fanout.id, child.pipeline, first=first, n=n, total=total
+                )
                 born = conn.execute(
                     SQL.chunk,
                     {
@@ -214,6 +219,7 @@ def chunk(
                 state = conn.execute(SQL.state, {"fanout": fanout.id}, prepare=True)
                 if child.lane is None:
                     wake.wake(conn, [child.pool])
+            quotas.check(counted.fetchone(), position=first)
             created = born.fetchone()
             now = state.fetchone()
             assert created is not None
@@ -258,6 +264,7 @@ def seal(
                 if twice:
                     raise _duplicates(twice)
             row = conn.execute(SQL.seal, {"fanout": fanout.id, "n": n}).fetchone()
+            quotas.free(conn, fanout=fanout.id)
             follows = finish.settled(finish.send_settle(conn, [fanout.id]))
             return (None if row is None else row[0]), follows
 

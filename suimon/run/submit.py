@@ -18,8 +18,8 @@ from typing import Any, Final, NoReturn
 from suimon.core import clock, suggest
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.errors import InputRefused, QueueFull, UnknownPipeline
-from suimon.run import lane, wake
+from suimon.errors import InputRefused, QueueFull, SuimonError, UnknownPipeline
+from suimon.run import lane, quotas, wake
 
 SQL = statements(__package__, "submit.sql")
 
@@ -96,21 +96,35 @@ def fanout_base() -> str:
 
 
 def submit(
-    conn: Connection, pipeline: str, requests: Sequence[Request], *, bounded: bool = True
+    conn: Connection,
+    pipeline: str,
+    requests: Sequence[Request],
+    *,
+    bounded: bool = True,
+    labels: Sequence[str] = (),
 ) -> list[Submitted]:
     """Submit runs in order; each answer stands at its request's place.
 
-    Raises UnknownPipeline, and QueueFull when the pipeline's ``max_queued`` has no room for all
-    that are new: nothing is stored then. Others that submit at the same moment are not seen, so the
+    ``labels`` are those of all of them. Raises UnknownPipeline, QueueFull when the pipeline's
+    ``max_queued`` has no room for all that are new, and QuotaExceeded when a quota has not: nothing
+    is stored then. Others that submit at the same moment are not seen by ``max_queued``, so that
     bound may be passed by what is under way. ``bounded=False`` asks for no room.
     """
     answers: list[Submitted] = []
     asking: int | None = len(requests) if bounded else None
-    for start in range(0, len(requests), BATCH):
-        batch = requests[start : start + BATCH]
-        answers += _submit_batch(conn, pipeline, batch, asking)
+    # what quotas count is stored whole or not at all; else 5,000 in a transaction are quicker
+    size = len(requests) if len(requests) > BATCH and quotas.exist(conn) else BATCH
+    for start in range(0, len(requests), size):
+        batch = requests[start : start + size]
+        answers += _submit_batch(conn, pipeline, batch, asking, labels)
         asking = None  # room for all was there when the first of them were stored
     return answers
+
+
+def labels_of(conn: Connection, run_id: str) -> list[str]:
+    """The labels of a root run."""
+    row = conn.execute(SQL.labels_of, {"run": run_id}).fetchone()
+    return [] if row is None or row[0] is None else list(row[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +139,16 @@ class Born:
 
 
 def insert(
-    conn: Connection, pipeline: str, requests: Sequence[Request], *, asking: int | None
+    conn: Connection,
+    pipeline: str,
+    requests: Sequence[Request],
+    *,
+    asking: int | None,
+    labels: Sequence[str] = (),
 ) -> tuple[list[str], list[Born]]:
     """The statement alone, in the caller's transaction; returns all ids and what was born.
 
-    Who is not born lost to an earlier run with its key (see ``resolve``), or there was no room for
+    Who is not born lost to an earlier run with its key (see ``existing``), or there was no room for
     ``asking`` more. At most ``BATCH`` requests; ``follow`` comes after the commit.
     """
     ids = [uuid7() for _ in requests] if len(requests) == 1 else sorted(uuid7() for _ in requests)
@@ -139,6 +158,7 @@ def insert(
         "keys": [r.key for r in requests],
         "inputs": [r.input.decode() for r in requests],
         "asking": asking,
+        "labels": list(labels) or None,
     }
     born = [Born(*row) for row in conn.execute(SQL.submit, params).fetchall()]
     free = {one.pool for one in born if one.lane is None}
@@ -162,11 +182,26 @@ def follow(conn: Connection, pipeline: str, born: Sequence[Born]) -> None:
 
 
 def _submit_batch(
-    conn: Connection, pipeline: str, batch: Sequence[Request], asking: int | None
+    conn: Connection,
+    pipeline: str,
+    batch: Sequence[Request],
+    asking: int | None,
+    labels: Sequence[str],
 ) -> list[Submitted]:
     def act() -> tuple[list[str], list[Born]]:
+        ids: list[str] = []
+        born: list[Born] = []
         with transaction(conn):
-            return insert(conn, pipeline, batch, asking=asking)
+            for start in range(0, len(batch), BATCH):
+                part = batch[start : start + BATCH]
+                room_for = asking if start == 0 else None
+                some, made = insert(conn, pipeline, part, asking=room_for, labels=labels)
+                ids += some
+                born += made
+                if not born:  # no room for all: then for none (or they exist, and are asked for)
+                    ids += [uuid7() for _ in batch[start + BATCH :]]
+                    break
+        return ids, born
 
     ids, born = retrying(act)
     follow(conn, pipeline, born)
@@ -179,10 +214,12 @@ def _submit_batch(
     ]
     missing = [place for place, answer in enumerate(answers) if answer is None]
     if missing:
-        if made or asking is None or not _room(conn, pipeline, len(missing)):
-            _say_why(conn, pipeline)
+        if made or asking is None or no_room(conn, pipeline, len(missing), labels) is not None:
+            _say_why(conn, pipeline, len(missing), labels)
         # full for all of them, but some exist already: the new ones alone have room
-        new = _submit_batch(conn, pipeline, [batch[place] for place in missing], len(missing))
+        new = _submit_batch(
+            conn, pipeline, [batch[place] for place in missing], len(missing), labels
+        )
         for place, answer in zip(missing, new, strict=True):
             answers[place] = answer
     return [answer for answer in answers if answer is not None]
@@ -209,14 +246,38 @@ def existing(
     return found
 
 
-def _room(conn: Connection, pipeline: str, count: int) -> bool:
+def room(conn: Connection, pipeline: str, labels: Sequence[str] = ()) -> int | None:
+    """How many more runs of this pipeline may be submitted now; None: any number."""
     row = conn.execute(SQL.room, {"pipeline": pipeline}).fetchone()
-    return row is not None and (row[0] is None or row[1] + count <= row[0])
+    bounds = [
+        None if row is None or row[0] is None else max(row[0] - row[1], 0),
+        quotas.left(conn, pipeline, labels),
+    ]
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
-def _say_why(conn: Connection, pipeline: str) -> NoReturn:
+def no_room(
+    conn: Connection, pipeline: str, n: int = 1, labels: Sequence[str] = ()
+) -> SuimonError | None:
+    """Why ``n`` more runs of this pipeline are refused now: QuotaExceeded, QueueFull or
+    UnknownPipeline; None: there is room.
+    """
+    row = conn.execute(SQL.room, {"pipeline": pipeline}).fetchone()
+    if row is None:
+        return unknown(conn, pipeline)
+    # (a quota first: it lasts longer than a queue)
+    exceeded = quotas.refusal(conn, pipeline, n, labels)
+    if exceeded is None and row[0] is not None and row[1] + n > row[0]:
+        return full(pipeline, row[0], row[1])
+    return exceeded
+
+
+def _say_why(conn: Connection, pipeline: str, n: int, labels: Sequence[str]) -> NoReturn:
     """Nothing was born and no key explains it: say which it was."""
     per = target(conn, pipeline).lane_per  # or says what is wrong with the name
+    refused = no_room(conn, pipeline, n, labels)
+    if refused is not None:
+        raise refused
     row = conn.execute(SQL.room, {"pipeline": pipeline}).fetchone()
     if row is not None and row[0] is not None:
         raise full(pipeline, row[0], row[1])

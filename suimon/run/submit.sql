@@ -12,7 +12,8 @@ select name from suimon.pipelines order by name limit 1000;
 
 -- name: submit
 select id::text, pool, lane, lane_rank, lane_limit
-from suimon.new_runs(%(pipeline)s, %(ids)s::uuid[], %(keys)s::text[], %(inputs)s::text[], %(asking)s::int);
+from suimon.new_runs(%(pipeline)s, %(ids)s::uuid[], %(keys)s::text[], %(inputs)s::text[], %(asking)s::int,
+                     %(labels)s::text[]);
 
 -- Whose key has its run already, and whether that was asked with the same input.
 -- name: existing
@@ -24,6 +25,9 @@ left join suimon.runs r on r.id = k.run_id;
 -- max_queued and how many wait; counted up to one more than may.
 -- name: room
 select p.max_queued, suimon.queued_of(p.name, p.max_queued + 1) as queued from suimon.pipelines p where p.name = %(pipeline)s;
+
+-- name: labels_of
+select r.labels from suimon.runs r where r.id = %(run)s;
 
 -- name: in_the_way
 select id, status from suimon.runs

@@ -22,6 +22,8 @@ from suimon.run.spawn import Holder, LostRunError
 
 SQL = statements(__package__, "wait.sql")
 
+#: A run that waits for a quota and for something else looks at the quota as often as this.
+QUOTA_LOOK_S: Final = 60.0
 #: A signal's or a voter's name.
 NAME_CHARS: Final = 200
 
@@ -66,11 +68,14 @@ def _fence(conn: Connection, holder: Holder) -> None:
 
 @dataclass(frozen=True, slots=True)
 class On:
-    """One thing a run waits for: a fan-out, a signal, an approval, or only a time (seconds)."""
+    """One thing a run waits for: a fan-out, a signal, an approval, room in a quota, or only a time
+    (seconds).
+    """
 
     fanout: int | None = None
     signal: str | None = None
     approval: str | None = None
+    quota: str | None = None
     in_s: float | None = None
 
 
@@ -82,17 +87,22 @@ def park(
     Raises LostRunError.
     """
     fanouts = sorted(w.fanout for w in waits if w.fanout is not None)
-    timers = [w.in_s for w in waits if w.in_s is not None]
+    short = sorted({w.quota for w in waits if w.quota is not None})
+    reason = _reason(waits)
+    # a raised quota looks for its word; behind another one, the run looks by itself
+    look_s = QUOTA_LOOK_S if short and not reason.startswith("quota:") else float("inf")
+    timers = [min(w.in_s, look_s) if w.quota else w.in_s for w in waits if w.in_s is not None]
     params = {
         "run": holder.run_id,
         "worker": holder.worker,
         "claim_no": holder.claim_no,
-        "reason": _reason(waits),
+        "reason": reason,
         "in_s": min(timers, default=None),
         "grace_s": grace_s,
         "fanouts": fanouts,
         "signals": [w.signal for w in waits if w.signal is not None],
         "approvals": [w.approval for w in waits if w.approval is not None],
+        "quotas": short,
     }
 
     def act() -> tuple[bool, float | None]:
@@ -100,6 +110,8 @@ def park(
             for fanout in fanouts:
                 conn.execute(spawn.SQL.lock, {"fanout": fanout})
             _fence(conn, holder)
+            if short:  # who raises it comes after this, and finds the run parked
+                conn.execute(SQL.share_quotas, {"quotas": short})
             row = conn.execute(SQL.park, params).fetchone()
             return row is not None, (None if row is None else row[0])
 
@@ -115,6 +127,8 @@ def _reason(waits: Sequence[On]) -> str:
             return f"signal:{one.signal}"
         if one.approval is not None:
             return f"approval:{one.approval}"
+        if one.quota is not None:
+            return f"quota:{one.quota}"
     return "timer"
 
 

@@ -22,6 +22,10 @@ select coalesce(s.data::text, p.body) as data from suimon.signals s
 left join suimon.payloads p on s.data is null and p.run_id = s.run_id and p.name = 'signal:' || s.name
 where s.run_id = %(run)s and s.name = %(name)s;
 
+-- Nobody edits them until the run is parked. (A use of them waits as well: it is a moment.)
+-- name: share_quotas
+select q.name from suimon.quotas q where q.name = any (%(quotas)s::text[]) order by q.name for share;
+
 -- running → waiting on everything that was just found to be not over; looked at again here, under the locks of the
 -- fan-outs and of the run, because any of it may have ended since. No row: something has, go on.
 -- name: park
@@ -38,6 +42,8 @@ where r.id = %(run)s and r.status = 'running' and r.worker_id = %(worker)s and r
   and not exists (select from suimon.signals s where s.run_id = r.id and s.name = any (%(signals)s::text[]))
   and not exists (select from suimon.approvals a
                   where a.run_id = r.id and a.vertex = any (%(approvals)s::text[]) and a.decision is not null)
+  and not exists (select from unnest(%(quotas)s::text[]) as u(name)
+                  where coalesce(suimon.quota_left(array[u.name], clock_timestamp()), 1) > 0)
 returning extract(epoch from r.wake_at - clock_timestamp())::float8 as in_s;
 
 -- A task asked to be called again later, or waits for its turn at a destination: no failure, and no try is spent.

@@ -12,7 +12,7 @@ from typing import Any
 from suimon.core import reasons
 from suimon.db.connect import Connection
 from suimon.errors import NotThere
-from suimon.run import destinations, pause, read
+from suimon.run import destinations, pause, quotas, read
 from suimon.run.read import SQL, Run, as_json, named
 
 
@@ -138,7 +138,25 @@ def _destination(conn: Connection, run: Run, text: str) -> dict[str, Any]:
     return {"text": f"{text}; {'; '.join(parts)}", "destination": one}
 
 
+def _quota(conn: Connection, run: Run, text: str) -> dict[str, Any]:
+    name = (run.reason or "").partition(":")[2]
+    try:
+        one = quotas.show(conn, name)
+    except NotThere:
+        return {"text": f"{text} (it has just been removed)", "quota": None}
+    parts = [f"it tries again at {as_json(run.wake_at)}"]
+    for period in ("day", "month"):
+        limit = one[f"per_{period}"]
+        if limit is not None:
+            used, renews = one[f"{period}_used"], one[f"{period}_renews_at"]
+            parts.append(
+                f"{used:,} of {limit:,} runs a {period} are used or reserved, it renews at {renews}"
+            )
+    return {"text": f"{text}; {'; '.join(parts)}", "quota": one}
+
+
 _MORE = {
+    "quota": _quota,
     "limit": _destination,
     "held": _destination,
     "paused": _paused,

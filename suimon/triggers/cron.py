@@ -243,8 +243,7 @@ def _catch_up(turn: _Turn, schedule: Schedule, passed: Passed) -> _Again:
         beyond = Passed(older, passed.first, exact=passed.exact)
         turn.log.missed(beyond, f"only the newest {instants.KEEP:,} are caught up with")
         turn.cursor = schedule.before(passed.newest[0])
-    room = turn.conn.execute(submit.SQL.room, {"pipeline": turn.pipeline}).fetchone()
-    free = None if room is None or room[0] is None else max(room[0] - room[1], 0)
+    free = submit.room(turn.conn, turn.pipeline)
     going = passed.newest[: AT_ONCE if free is None else min(free, AT_ONCE)]
     requests = [
         _request(turn, schedule, instant, previous, folded=0)
@@ -291,13 +290,11 @@ def _start(turn: _Turn, requests: Sequence[Request]) -> list[tuple[str | None, b
 
 def _wait(turn: _Turn, oldest: datetime) -> tuple[datetime, str]:
     """When a full pipeline is met again, and what hinders."""
-    row = turn.conn.execute(submit.SQL.room, {"pipeline": turn.pipeline}).fetchone()
+    refused = submit.no_room(turn.conn, turn.pipeline)
     pause = min(max((turn.now - oldest) / 4, FIRST_PAUSE), LAST_PAUSE)
-    if row is None:
-        return turn.now + pause, f'there is no pipeline "{turn.pipeline}"'
-    if row[0] is None or row[1] < row[0]:
+    if refused is None:
         return turn.now + pause, f'pipeline "{turn.pipeline}" took no run of this schedule'
-    return turn.now + pause, submit.full(turn.pipeline, row[0], row[1]).message
+    return turn.now + pause, refused.message
 
 
 # --------------------------------------------------------------------------------- the row

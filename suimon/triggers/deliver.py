@@ -128,9 +128,7 @@ def _hand_over(
     conn: Connection, trigger_id: int, pipeline: str, fine: Sequence[_Waiting]
 ) -> tuple[float | None, str, list[Born]]:
     """As many as there is room for, oldest first; the next one says that the pipeline is full."""
-    room = conn.execute(submit.SQL.room, {"pipeline": pipeline}).fetchone()
-    free = len(fine) if room is None or room[0] is None else max(room[0] - room[1], 0)
-    going = fine[:free]
+    going = fine[: submit.room(conn, pipeline)]
     born, done = _submit(conn, pipeline, going) if going else ([], {})
     if done:
         runs = list(done.values())

@@ -18,7 +18,7 @@ import orjson
 from suimon.core import door
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.errors import Conflict, QueueFull, SuimonError, UnknownPipeline
+from suimon.errors import Conflict, QueueFull, SuimonError
 from suimon.run import pause as pauses
 from suimon.run import submit
 from suimon.run.submit import Born, Request
@@ -111,7 +111,7 @@ def start_now(conn: Connection, to: Trigger, arrival: Arrival) -> Answer:
     """The delivery and its run, in one transaction.
 
     Behind a pause, or behind an older delivery that waits, it waits too and there is no run yet.
-    Raises QueueFull and InputRefused: nothing is stored then.
+    Raises QueueFull (QuotaExceeded too) and InputRefused: nothing is stored then.
     """
     goal = submit.target(conn, to.pipeline)
     door.check_input(orjson.loads(goal.graph), orjson.loads(arrival.input))
@@ -140,8 +140,9 @@ def _start_now(conn: Connection, to: Trigger, arrival: Arrival) -> tuple[Answer,
     pause = conn.execute(SQL.pause_of, {"trigger": to.id}).fetchone()
     why = f"paused:{pause[0]}" if pause and pause[0] else None
     if why is None and conn.execute(SQL.any_waiting, {"trigger": to.id}).fetchone():
-        if _is_full(conn, to.pipeline):  # or it would take call after call while the oldest waits
-            raise full(conn, to.pipeline)
+        refused = submit.no_room(conn, to.pipeline)
+        if refused is not None:  # or it would take call after call while the oldest waits
+            raise refused
         why = "older deliveries wait"
     if why is not None:
         if conn.execute(SQL.many_waiting, {"trigger": to.id, "most": WAITING_MOST}).fetchone():
@@ -185,16 +186,13 @@ def _lost(conn: Connection, to: Trigger, arrival: Arrival) -> Answer:
     raise full(conn, to.pipeline)
 
 
-def _is_full(conn: Connection, pipeline: str) -> bool:
-    row = conn.execute(submit.SQL.room, {"pipeline": pipeline}).fetchone()
-    return row is not None and row[0] is not None and row[1] >= row[0]
-
-
 def full(conn: Connection, pipeline: str) -> SuimonError:
+    """Why a pipeline took no run: what it meets now, or what it has just met."""
+    refused = submit.no_room(conn, pipeline)
+    if refused is not None:
+        return refused
     row = conn.execute(submit.SQL.room, {"pipeline": pipeline}).fetchone()
-    if row is None:
-        return UnknownPipeline(f'there is no pipeline "{pipeline}"')
-    return submit.full(pipeline, row[0] or 0, row[1])
+    return submit.full(pipeline, *((row[0] or 0, row[1]) if row else (0, 0)))
 
 
 def _store(

@@ -29,6 +29,7 @@ from suimon.errors import (
     InputRefused,
     PayloadTooLarge,
     QueueFull,
+    QuotaExceeded,
     SuimonError,
 )
 from suimon.graph_triggers import MAX_BODY
@@ -128,6 +129,11 @@ def receive(
     arrival = arrival_of(trigger, how, call, value, named)
     try:
         answer = fire.start_now(conn, trigger, arrival)
+    except QuotaExceeded as error:
+        wait_s = error.retry_after_s
+        raise Refused(
+            429, "quota", error.message, retry_after_s=wait_s, source=arrival.source
+        ) from None
     except QueueFull as error:
         wait_s = fire.retry_after(conn, trigger.pipeline)
         raise Refused(

@@ -124,8 +124,13 @@ class Programs:
 
         return self._get(("task", graph_id, action.vertex), make)
 
-    def spawn(self, action: planning.Spawn, *, to_pipeline: bool) -> tuple[Program, dict[str, Any]]:
-        """The program of one spawner's list, and what its single run is given."""
+    def spawn(
+        self, action: planning.Spawn, *, to_pipeline: bool, counted: bool = False
+    ) -> tuple[Program, dict[str, Any]]:
+        """The program of one spawner's list, and what its single run is given.
+
+        ``counted``: how long the list is, is told with its first chunk where that can be known.
+        """
         source: dict[str, Any]
         given: dict[str, Any] = {}
         match action.source:
@@ -149,6 +154,8 @@ class Programs:
             "specials": source.get("specials", []),
             "chunk": 1000,
         }
+        if counted:
+            definition["counted"] = True
         granted: tuple[str, ...] = ()
         if isinstance(action.source, planning.TaskSource):
             granted = tuple(action.source.config.get("secrets", ()))

@@ -9,6 +9,7 @@ is sent first, so that the children up to the position reached exist.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -40,6 +41,8 @@ class Chunks:
         self.path: list[str] | None = key.split(".") if key else None
         self.objects = definition.get("item_shape") == "object"
         self.max_items: int | None = definition.get("max_items")
+        #: How many items the whole list has, where a quota wants to know and it can be known.
+        self.length: int | None = None
         self.chunk_items = min(definition.get("chunk") or wire.CHUNK_ITEMS, wire.CHUNK_ITEMS)
         self.total = 0
         self.stopped = False
@@ -83,6 +86,7 @@ class Chunks:
                 keys=self._keys if self.path is not None else None,
                 hashes=self._hashes,
                 items=self._items,
+                total=self.length if self._seq == 0 else None,
             )
         )
         self._seq += 1
@@ -146,6 +150,8 @@ def spawn(run: Run, call: Callable[..., Any], step: Next) -> bytes:
     binding = False
     try:
         binding = True
+        if run.program.definition.get("counted"):
+            chunks.length = length(run, call, chunks.max_items)
         opened = source(run, call)
         binding = False
         iterator = opened
@@ -161,6 +167,24 @@ def spawn(run: Run, call: Callable[..., Any], step: Next) -> bytes:
         return _failed(run, chunks, error, binding=binding)
     finally:
         _close(iterator)
+
+
+def length(run: Run, call: Callable[..., Any], most: int | None) -> int | None:
+    """How many children the list will have, by reading a file once before it is spawned from; None
+    for a generator, which cannot be read twice.
+    """
+    kind = run.program.source.get("kind")
+    if kind == "list":
+        found = len(run.given["items"])
+    elif kind == "read":
+        opened = source(run, call)
+        try:
+            found = sum(1 for _ in itertools.islice(opened, most))
+        finally:
+            _close(opened)
+    else:
+        return None
+    return found if most is None else min(found, most)
 
 
 def source(run: Run, call: Callable[..., Any]) -> Iterator[Any]:

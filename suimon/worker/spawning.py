@@ -21,7 +21,7 @@ import orjson
 from suimon.core import jsonsafe, plan, shape
 from suimon.db.connect import Connection
 from suimon.errors import SuimonError
-from suimon.run import lane, merge, spawn, submit
+from suimon.run import lane, merge, quotas, spawn, submit
 from suimon.run.claim import Claimed
 from suimon.run.finish import Settled
 from suimon.run.spawn import Child, Fanout, Holder, LostRunError, Policy
@@ -62,8 +62,8 @@ class Spawner:
             _open, self._worker.holder(held), held, self._worker.pool, drive, action
         )
 
-        def opened(found: tuple[Fanout, Child]) -> None:
-            fanout, child = found
+        def opened(found: tuple[Fanout, Child, bool]) -> None:
+            fanout, child, counted = found
             if held.cancel:
                 self._worker.driver.stop(held)
                 return
@@ -72,7 +72,9 @@ class Spawner:
                 self._sealed(held, action.vertex, fanout.expected)
                 return
             drive.spawning = Spawning(action, fanout, child)
-            program, given = self._worker.programs.spawn(action, to_pipeline=child.vertex is None)
+            program, given = self._worker.programs.spawn(
+                action, to_pipeline=child.vertex is None, counted=counted
+            )
             held.program, held.vertex, held.given = program, action.vertex, given
             held.secrets = None
             if program.secrets:
@@ -87,7 +89,7 @@ class Spawner:
         spawning = _spawning(held)
         head, hashes, items = rest.split(wire.RS, 2)
         header = orjson.loads(head)
-        work = functools.partial(
+        store = functools.partial(
             spawn.chunk,
             holder=self._worker.holder(held),
             fanout=spawning.fanout,
@@ -98,7 +100,17 @@ class Spawner:
             hashes="{" + hashes.decode() + "}",
             keys=header["keys"],
             items=items.decode(),
+            total=header.get("total"),
         )
+
+        def work(conn: Connection) -> tuple[int, bool]:
+            # what was sent behind a refused chunk is not stored: positions have no gaps
+            if spawning.error is None:
+                try:
+                    return store(conn)
+                except SuimonError as error:
+                    spawning.error = error
+            raise spawning.error
 
         def stored(answer: tuple[int, bool]) -> None:
             created, stop = answer
@@ -109,9 +121,7 @@ class Spawner:
                 self._worker.sender.hungry()
 
         def refused(error: Exception) -> None:
-            if isinstance(error, SuimonError):
-                spawning.error = error
-                spawning.stopped = True
+            spawning.stopped = spawning.stopped or isinstance(error, SuimonError)
             self._acknowledge(held, header["seq"], go_on=False)
             if isinstance(error, LostRunError):
                 held.cancel = True  # stopped when its slot says that it reads no more
@@ -191,8 +201,18 @@ def _spawning(held: Held) -> Spawning:
 
 def _open(
     holder: Holder, held: Held, pool: str, drive: Drive, action: plan.Spawn, conn: Connection
+) -> tuple[Fanout, Child, bool]:
+    """Open the fan-out: who the children are, in which pool and lane, and how the merge judges.
+
+    Last: whether its list is to be counted before its first chunk, because a quota applies.
+    """
+    fanout, child = _open_fanout(holder, held, pool, drive, action, conn)
+    return fanout, child, quotas.counts_fanout(conn, held.run.root_id, child.pipeline)
+
+
+def _open_fanout(
+    holder: Holder, held: Held, pool: str, drive: Drive, action: plan.Spawn, conn: Connection
 ) -> tuple[Fanout, Child]:
-    """Open the fan-out: who the children are, in which pool and lane, and how the merge judges."""
     config, run = action.config, held.run
     limit = config.get("concurrency")
     base = submit.fanout_base()

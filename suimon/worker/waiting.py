@@ -16,6 +16,7 @@ import orjson
 from suimon.core import clock, jsonsafe, plan
 from suimon.core.durations import seconds
 from suimon.db.connect import Connection
+from suimon.errors import QuotaExceeded, SuimonError
 from suimon.run import spawn, step, submit, wait
 from suimon.run.spawn import Child, FanoutState, Holder, Policy
 from suimon.run.wait import On
@@ -188,26 +189,32 @@ class Waiter:
             status, output, error = found
             self._done(held, vertex, status, output, error)
 
-        self._worker.driver.ask(held, work, answered)
+        self._worker.driver.ask(
+            held, work, answered, lambda error: self._refused(held, vertex, error)
+        )
 
     def _submit(self, held: Held, action: plan.Start, text: str) -> None:
         key = f"start:{held.run.id}:{action.vertex}"
-        work = functools.partial(
-            submit.submit,
-            pipeline=action.pipeline,
-            requests=[submit.Request(text.encode(), key)],
-        )
+        request = submit.Request(text.encode(), key)
+
+        def work(conn: Connection) -> list[submit.Submitted]:
+            labels = submit.labels_of(conn, held.run.root_id)  # what a run starts has its labels
+            return submit.submit(conn, action.pipeline, [request], labels=labels)
 
         def submitted(answers: list[submit.Submitted]) -> None:
             output = orjson.dumps({"run_id": answers[0].id})
             self._done(held, action.vertex, "succeeded", output, None)
 
         self._worker.driver.ask(
-            held,
-            work,
-            submitted,
-            lambda error: self._done(held, action.vertex, "failed", None, error.to_json()),
+            held, work, submitted, lambda error: self._refused(held, action.vertex, error)
         )
+
+    def _refused(self, held: Held, vertex: str, error: SuimonError) -> None:
+        """A single run that was not born: for a quota this run waits, else its step has failed."""
+        if isinstance(error, QuotaExceeded):
+            self._not_over(held, vertex, On(quota=error.quota, in_s=max(error.renews_in_s, 0.1)))
+        else:
+            self._done(held, vertex, "failed", None, error.to_json())
 
     def _not_over(self, held: Held, vertex: str, on: On) -> None:
         """Remember it and look at the others; when all that is left waits, the run is parked."""

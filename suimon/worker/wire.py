@@ -206,9 +206,16 @@ def chunk_line(
     keys: list[str] | None,
     hashes: Sequence[int],
     items: Sequence[bytes],
+    total: int | None = None,
 ) -> bytes:
-    """`C`: items as canonical JSON texts with their hashes and, if the spawn has keys, those."""
-    header = orjson.dumps({"seq": seq, "first": first, "n": len(items), "keys": keys})
+    """`C`: items as canonical JSON texts with their hashes and, if the spawn has keys, those.
+
+    `total`: how many items the whole list has, where it was counted.
+    """
+    head: dict[str, Any] = {"seq": seq, "first": first, "n": len(items), "keys": keys}
+    if total is not None:
+        head["total"] = total
+    header = orjson.dumps(head)
     numbers = ",".join(map(str, hashes)).encode()
     return b"C %d %b\n" % (token, RS.join((header, numbers, *items)))
 

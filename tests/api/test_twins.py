@@ -54,6 +54,8 @@ TWINS: dict[str, tuple[str, str]] = {
     "limits set": ("PATCH", "/api/v1/destinations/{name}"),
     "limits hold": ("POST", "/api/v1/destinations/{name}/hold"),
     "limits release": ("POST", "/api/v1/destinations/{name}/release"),
+    "quotas list": ("GET", "/api/v1/quotas"),
+    "quotas set": ("PATCH", "/api/v1/quotas/{name}"),
     "notify add": ("POST", "/api/v1/channels"),
     "notify list": ("GET", "/api/v1/channels"),
     "notify show": ("GET", "/api/v1/channels/{name}"),

@@ -152,6 +152,23 @@ SABOTAGES = (
         "tests/run/test_lanes.py",
     ),
     Sabotage(
+        "a quota's reservation is not given back when its run ends",
+        "suimon/db/migrations/0001_initial.sql",
+        "f.expected is null and p.finished_at is null", "f.expected is null",
+        "tests/run/test_quotas.py",
+    ),
+    Sabotage(
+        "a quota is counted without its lock", "suimon/db/migrations/0001_initial.sql",
+        "q.name = any (p_names) order by q.name for no key update;\n  now",
+        "q.name = any (p_names) order by q.name;\n  now",
+        "tests/run/test_quotas.py",
+    ),
+    Sabotage(
+        "a fan-out reserves its first chunk only", "suimon/worker/slot_spawn.py",
+        "total=self.length if self._seq == 0 else None", "total=None",
+        "tests/acceptance/test_quotas.py",
+    ),
+    Sabotage(
         "settle forgets its parent", RUN + "finish.sql",
         "and p.reason = 'children' and not p.cancel_requested",
         "and p.reason = 'nobody' and not p.cancel_requested",

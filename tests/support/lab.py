@@ -82,15 +82,23 @@ class Lab:
         text = orjson.dumps(graph, option=orjson.OPT_SORT_KEYS)
         deploy.deploy(self.conn, [deploy.Definition(name, hashlib.sha256(text).hexdigest(), graph)])
 
-    def submit(self, pipeline: str, given: Any = None, *, key: str | None = None) -> str:
+    def submit(
+        self,
+        pipeline: str,
+        given: Any = None,
+        *,
+        key: str | None = None,
+        labels: Sequence[str] = (),
+    ) -> str:
         request = submit.Request(orjson.dumps({} if given is None else given), key)
-        return submit.submit(self.conn, pipeline, [request])[0].id
+        return submit.submit(self.conn, pipeline, [request], labels=labels)[0].id
 
     def submit_only(self, pipeline: str, *, conn: Connection | None = None) -> str:
         """The statement alone, as the SQL function in a caller's transaction: nobody admits yet."""
         run = submit.uuid7()
         params = {
             "pipeline": pipeline, "ids": [run], "keys": [None], "inputs": ["{}"], "asking": None,
+            "labels": None,
         }  # fmt: skip
         (conn or self.conn).execute(submit.SQL.submit, params)
         return run
@@ -214,13 +222,16 @@ class Lab:
         *,
         keys: Sequence[str] | None = None,
         offset: int = 1,
+        total: int | None = None,
     ) -> tuple[int, bool]:
-        """Children `first` to `first + n - 1`; another `offset` is another list."""
+        """Children `first` to `first + n - 1`; another `offset` is another list; `total`: the first
+        chunk of a list whose length is known.
+        """
         places = range(first, first + n)
         return spawn.chunk(
             self.conn, parent.holder, parent.fanout, parent.child, root_id=parent.row.root_id,
             first=first, n=n, hashes=finish.array([i + offset for i in places]), keys=keys,
-            items=finish.RS.join(str(i) for i in places),
+            items=finish.RS.join(str(i) for i in places), total=total,
         )  # fmt: skip
 
     def seal(self, parent: Parent, n: int, *, keyed: bool = False) -> Settled:
