@@ -88,4 +88,5 @@ select extract(epoch from p10 - first)::float8, extract(epoch from last - p90)::
 from t;
 
 -- name: forget_runs
-truncate suimon.runs, suimon.payloads, suimon.flows;
+truncate suimon.runs, suimon.payloads, suimon.flows, suimon.contents;
+update suimon.store_usage set db_bytes = 0, object_bytes = 0;

@@ -124,7 +124,10 @@ def children(
         first, limit = position, 1
     with place.connect() as conn:
         fanout = pages.fanout_of(conn, read.resolve(conn, run_id), vertex)
-        page = pages.children(conn, fanout, first=first, statuses=statuses, limit=limit)
+        whole = position is not None
+        page = pages.children(
+            conn, fanout, first=first, statuses=statuses, limit=limit, whole=whole
+        )
     found = [one for one in page.rows if position in (None, one["position"])]
     more = page.next if position is None else None
     if as_json:

@@ -20,6 +20,9 @@ from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import InputRefused, QueueFull, UnknownPipeline
 from suimon.run import lane, wake
+from suimon.run.finish import INLINE_BYTES
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "submit.sql")
 
@@ -113,6 +116,11 @@ def submit(
     return answers
 
 
+def large(requests: Sequence[Request]) -> list[bytes]:
+    """The inputs that are too large for a row."""
+    return [r.input for r in requests if len(r.input) > INLINE_BYTES]
+
+
 @dataclass(frozen=True, slots=True)
 class Born:
     """A run that began to exist, as ``follow`` needs it."""
@@ -125,9 +133,17 @@ class Born:
 
 
 def insert(
-    conn: Connection, pipeline: str, requests: Sequence[Request], *, asking: int | None
+    conn: Connection,
+    pipeline: str,
+    requests: Sequence[Request],
+    *,
+    asking: int | None,
+    kept: Kept = payload.NOTHING,
 ) -> tuple[list[str], list[Born]]:
     """The statement alone, in the caller's transaction; returns all ids and what was born.
+
+    ``kept`` are the large inputs, which the caller makes ready before its transaction; those that
+    are not in it are kept as they are.
 
     Who is not born lost to an earlier run with its key (see ``resolve``), or there was no room for
     ``asking`` more. At most ``BATCH`` requests; ``follow`` comes after the commit.
@@ -139,7 +155,9 @@ def insert(
         "keys": [r.key for r in requests],
         "inputs": [r.input.decode() for r in requests],
         "asking": asking,
+        "contents": [kept.get(r.input) for r in requests] if kept else None,
     }
+    kept.write(conn)
     born = [Born(*row) for row in conn.execute(SQL.submit, params).fetchall()]
     free = {one.pool for one in born if one.lane is None}
     if free:
@@ -164,11 +182,11 @@ def follow(conn: Connection, pipeline: str, born: Sequence[Born]) -> None:
 def _submit_batch(
     conn: Connection, pipeline: str, batch: Sequence[Request], asking: int | None
 ) -> list[Submitted]:
-    def act() -> tuple[list[str], list[Born]]:
+    def act(kept: Kept) -> tuple[list[str], list[Born]]:
         with transaction(conn):
-            return insert(conn, pipeline, batch, asking=asking)
+            return insert(conn, pipeline, batch, asking=asking, kept=kept)
 
-    ids, born = retrying(act)
+    ids, born = payload.keeping(conn, large(batch), lambda kept: retrying(lambda: act(kept)))
     follow(conn, pipeline, born)
     made = {one.id for one in born}
     if len(made) == len(batch):

@@ -19,6 +19,8 @@ from suimon.db.statements import statements
 from suimon.errors import Conflict, RunNotFound
 from suimon.run import claim, finish, spawn, wake
 from suimon.run.spawn import Holder, LostRunError
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "wait.sql")
 
@@ -152,7 +154,7 @@ def wait_for(
                     SQL.signal_of, {"run": holder.run_id, "name": signal}
                 ).fetchone()
                 if found is not None:
-                    return Waited(over=True, value=found[0] or "null")
+                    return Waited(over=True, value=payload.text(conn, *found) or "null")
                 if due:
                     return Waited(over=True, timed_out=True)
                 return Waited(over=False, in_s=in_s)
@@ -205,25 +207,28 @@ def send_signal(conn: Connection, run_id: str, name: str, data: bytes, *, by: st
     Raises RunNotFound, and Conflict when the run has ended.
     """
 
-    def act() -> bool:
+    small = len(data) <= finish.INLINE_BYTES
+
+    def act(kept: Kept) -> bool:
         with transaction(conn):
             status, _ = _lock_run(conn, run_id)
             if status in ("succeeded", "failed", "timed_out", "cancelled"):
                 msg = f"run {run_id} has ended ({status}); nobody would hear the signal"
                 raise Conflict(msg, hint="Signals are for runs that are not over.")
-            small = len(data) <= finish.INLINE_BYTES
-            kept = conn.execute(
+            first = conn.execute(
                 SQL.keep_signal,
                 {"run": run_id, "name": name, "data": data.decode() if small else None, "by": by},
             ).fetchone()
-            if kept is None:
+            if first is None:
                 return False
             if not small:
-                finish.keep_payloads(conn, [(run_id, f"signal:{name}", data.decode())])
+                kept.write(conn)
+                payload.refer(conn, [(run_id, f"signal:{name}", kept[data])])
             _wake(conn, run_id)
             return True
 
-    return retrying(act)
+    large = [] if small else [data]
+    return payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
 
 
 def ask(
