@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 
 from suimon.api import (
     acts,
+    artifacts,
     destinations,
     doors,
     health,
@@ -45,7 +46,18 @@ from suimon.store.secret_key import KeyRing
 ROUTERS: Final = (
     *(
         one.api
-        for one in (runs, acts, pipelines, doors, destinations, people, standing, system, health)
+        for one in (
+            runs,
+            artifacts,
+            acts,
+            pipelines,
+            doors,
+            destinations,
+            people,
+            standing,
+            system,
+            health,
+        )
     ),
     webhooks.router,
 )

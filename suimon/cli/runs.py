@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from suimon.cli import acts, drawing, show
+from suimon.cli import artifacts as published
 from suimon.cli import logs as reading
 from suimon.cli.options import Place, database_options, json_option
 from suimon.core.states import RunStatus
@@ -151,5 +152,7 @@ def children(
 
 
 runs.add_command(reading.logs)
+runs.add_command(published.artifacts)
+runs.add_command(published.artifact)
 for command in (acts.retry, acts.cancel, acts.rerun, acts.skip, acts.priority):
     runs.add_command(command)

@@ -15,6 +15,7 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     notices  failed runs and pools without a worker that people want to be told of
     doors    instants that have come, deliveries that wait
     wakes    idle workers of pools where somebody waits for one
+    contents contents that nobody refers to, with their objects
     pauses   triggers that stop after failures in a row, runs that a resume left held back
 """
 
@@ -28,7 +29,7 @@ import psycopg
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.duties import doors, prune
+from suimon.duties import contents, doors, prune
 from suimon.errors import SuimonError
 from suimon.outbox import notify
 from suimon.run import cancel, finish, lane, pause, rescue, wake
@@ -174,4 +175,5 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "doors": doors.duty,
     "wakes": wakes,
     "pauses": pause.sweep,
+    "contents": contents.duty,
 }

@@ -1,4 +1,4 @@
--- Where the bytes are. Nothing here writes.
+-- Where the bytes are, and where large ones go.
 
 -- name: tables
 select c.relname::text as name, pg_total_relation_size(c.oid) as total, pg_relation_size(c.oid) as rows_size,
@@ -41,7 +41,7 @@ from suimon.artifacts p tablesample system (%(percent)s) repeatable (1) join sui
 left join suimon.runs r on r.id = p.run_id
 group by 1 order by size desc limit 1000;
 
--- All contents: exact sums of what they take; raw sizes and references are counted of at most 1,000,000, by a sample above.
+-- Of all contents; scaled up where it was a sample.
 -- name: contents
 select (count(*) * 100 / %(percent)s)::bigint as n, coalesce(sum(c.size) * 100 / %(percent)s, 0)::bigint as raw,
        coalesce(sum(c.stored) * 100 / %(percent)s, 0)::bigint as stored, coalesce(sum(c.refs) * 100 / %(percent)s, 0)::bigint as refs,
@@ -53,5 +53,8 @@ select coalesce(sum(u.db_bytes), 0)::bigint as db_bytes, coalesce(sum(u.object_b
        (select s.object_url from suimon.store s) as object_url
 from suimon.store_usage u;
 
+-- name: objects
+select s.object_url from suimon.store s for update;
+
 -- name: set_objects
-update suimon.store s set object_url = %(url)s returning (select b.object_url from suimon.store b) as before;
+update suimon.store s set object_url = %(url)s;

@@ -268,20 +268,3 @@ def within_page(sizes: Iterable[int]) -> int:
             break
         count += 1
     return count
-
-
-# ----------------------------------------------------------------------------------- artifacts
-
-
-def artifacts(conn: Connection, run_id: str) -> list[dict[str, Any]]:
-    """``{vertex, name, parts, size, at}`` of a run's visible artifacts, at most 1,000."""
-    names = ("vertex", "name", "parts", "size", "at")
-    rows = conn.execute(SQL.artifacts, {"run": run_id}).fetchall()
-    return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-def part(conn: Connection, run_id: str, vertex: str, name: str, number: int) -> bytes | None:
-    """One part of an artifact, at most 1 MiB, or None. Raises StoreUnavailable."""
-    where = {"run": run_id, "vertex": vertex, "name": name, "part": number}
-    row = conn.execute(SQL.part, where).fetchone()
-    return None if row is None else read(conn, [row[0]]).get(row[0])

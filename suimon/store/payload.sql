@@ -23,19 +23,3 @@ on conflict (run_id, name) do update set sha256 = excluded.sha256;
 
 -- name: read
 select c.sha256, c.codec, c.place, c.body, c.size from suimon.contents c where c.sha256 = any (%(sha256)s::bytea[]);
-
--- The parts of artifacts that are visible: written by the try that ended its step, or its run, well.
--- name: artifacts
-select a.vertex, a.name, count(*) as parts, sum(c.size)::bigint as size, max(a.at) as at
-from suimon.artifacts a
-join suimon.contents c on c.sha256 = a.sha256
-join suimon.runs r on r.id = a.run_id
-left join suimon.steps s on s.run_id = a.run_id and s.vertex = a.vertex
-where a.run_id = %(run)s
-  and case when s.run_id is null then r.status = 'succeeded' and r.claim_no = a.claim_no
-           else s.status = 'succeeded' and s.claim_no = a.claim_no end
-group by a.vertex, a.name order by a.vertex, a.name limit 1000;
-
--- name: part
-select a.sha256 from suimon.artifacts a
-where a.run_id = %(run)s and a.vertex = %(vertex)s and a.name = %(name)s and a.part = %(part)s;

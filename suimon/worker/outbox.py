@@ -21,6 +21,8 @@ from suimon.worker.held import Held
 
 LOG_BYTES: Final = 1_000_000
 LOG_SECONDS: Final = 0.5
+#: When a run looks again whose object store did not answer; no try is spent on that.
+UNREADABLE_SECONDS: Final = 15.0
 #: Longer text is stored in pieces: the driver needs some 90 bytes for each character it escapes.
 LOG_PIECE_CHARS: Final = 64 * 1024
 
@@ -102,6 +104,10 @@ class Outbox:
         """A task asked to be called again later, or waits for its turn: no try is spent."""
         self._touch(None, None)
         self.later.append((*held.fence, delay_s, reason))
+
+    def park_unreadable(self, held: Held) -> None:
+        """What it needs lies in an object store that does not answer: it looks again later."""
+        self.park_later(held, UNREADABLE_SECONDS, "unreadable")
 
     def step(self, step: Step) -> None:
         """A vertex has ended."""
