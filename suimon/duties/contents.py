@@ -21,7 +21,7 @@ log = logging.getLogger("suimon.duties")
 
 SQL = statements(__package__, "contents.sql")
 
-#: How long nobody may have touched it: far longer than the longest put and the transaction after it.
+#: How long nobody may have touched it: far longer than a put and the transaction after it.
 REST_SECONDS: Final = 3600.0
 #: Contents of one transaction, and how long one turn of the duty works.
 BATCH: Final = 50

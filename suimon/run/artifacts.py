@@ -43,7 +43,7 @@ def listed(conn: Connection, run_id: str) -> list[Artifact]:
 
 
 def one(conn: Connection, run_id: str, name: str, vertex: str | None = None) -> Artifact:
-    """The artifact of that name. Raises NotThere, and InputRefused when several vertices have it."""
+    """The artifact of that name. Raises NotThere; InputRefused when several vertices have it."""
     found = _visible(conn, run_id, name, vertex)
     if len(found) == 1:
         return found[0]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
 from typing import Any
 
-from suimon.db.connect import Connection
-from suimon.store import payload
+from suimon.db.connect import Connection, transaction
+from suimon.store import objects, payload
+from suimon.store.payload import Kept
 
 _REFERENCES = """
 select c.sha256, c.refs, coalesce(r.n, 0) as true_refs from suimon.contents c
@@ -38,3 +41,49 @@ def wrong_counts(conn: Connection) -> list[Any]:
         found.append((said, true))
     short = "select sha256 from suimon.contents where body is not null and stored <> length(body)"
     return found + conn.execute(short).fetchall()
+
+
+def text_of(seed: int, size: int) -> str:
+    """JSON text of that many characters which hardly gets smaller; the same for the same seed."""
+    return (
+        '"' + random.Random(seed).randbytes(size // 2).hex()[: size - 2].ljust(size - 2, "0") + '"'
+    )
+
+
+def keep(conn: Connection, *given: tuple[str, str, str]) -> None:
+    """References (run, name, text) in one transaction of their own, as every writer does it."""
+
+    def act(kept: Kept) -> None:
+        with transaction(conn):
+            kept.write(conn)
+            payload.refer(conn, [(run, name, kept[text]) for run, name, text in given])
+
+    payload.keeping(conn, [text for _, _, text in given], act)
+
+
+class ObjectStore:
+    """A folder that is an object store; it can go away and come back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"file://{folder}"
+        self._gone = folder.with_name(folder.name + "-gone")
+        folder.mkdir()
+
+    def use(self, conn: Connection) -> None:
+        """Large contents go here from now on, as the operator's command does it."""
+        conn.execute("update suimon.store set object_url = %s", (self.url,))
+
+    def names(self) -> set[str]:
+        return {file.name for file in self.folder.iterdir()}
+
+    def go(self) -> None:
+        """It answers nothing any more: where the folder was there is a file."""
+        self.folder.rename(self._gone)
+        self.folder.touch()
+
+    def come_back(self) -> None:
+        """And this process asks it again at once."""
+        self.folder.unlink()
+        self._gone.rename(self.folder)
+        objects._away.clear()
