@@ -10,7 +10,7 @@ approval is decided once, in whatever process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -131,10 +131,12 @@ def wait_for(
 ) -> Waited:
     """A WAIT vertex: over by now, or not. ``after_s`` is the timer, or the signal's timeout.
 
-    Raises LostRunError.
+    Raises LostRunError, and StoreUnavailable for a large signal.
     """
+    large: list[bytes | None] = []
 
     def act() -> Waited:
+        large.clear()
         with transaction(conn):
             _fence(conn, holder)
             opened = conn.execute(
@@ -154,7 +156,8 @@ def wait_for(
                     SQL.signal_of, {"run": holder.run_id, "name": signal}
                 ).fetchone()
                 if found is not None:
-                    return Waited(over=True, value=payload.text(conn, *found) or "null")
+                    large.append(found[1])
+                    return Waited(over=True, value=found[0] or "null")
                 if due:
                     return Waited(over=True, timed_out=True)
                 return Waited(over=False, in_s=in_s)
@@ -162,7 +165,10 @@ def wait_for(
                 return Waited(over=True, value="{}")
             return Waited(over=False, in_s=in_s)
 
-    return retrying(act)
+    waited = retrying(act)
+    if any(large):  # (read after the commit: nobody waits for an object store under a lock)
+        return replace(waited, value=payload.text(conn, None, large[0]) or "null")
+    return waited
 
 
 def open_deadline(conn: Connection, holder: Holder, vertex: str | None, deadline_s: float) -> float:

@@ -25,7 +25,8 @@ stored as (
 ),
 large as (
   insert into suimon.payloads (run_id, name, sha256)
-  select a.id, 'delivery', coalesce(a.sha256, suimon.keep_text(a.input)) from arrived a join stored s on s.id = a.id where octet_length(a.input) > 8192
+  select a.id, 'delivery', coalesce(a.sha256, suimon.keep_text(a.input))
+  from arrived a join stored s on s.id = a.id where octet_length(a.input) > 8192
 )
 select id::text from stored;
 

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from suimon.core import clock
-from suimon.errors import StoreUnavailable
 from suimon.run import rescue
 from suimon.run.claim import Claimed
 from suimon.run.spawn import Holder
@@ -304,19 +303,9 @@ class Worker:
         self.sender.reconcile_soon()
 
     def failed(self, held: Held, error: Exception) -> None:
-        """The ledger could not do what this run needs: it ends failed, and the log says why.
-
-        What lies in an object store that does not answer is waited for, at the cost of no try.
-        """
-        if held.gone:
-            return
-        if isinstance(error, StoreUnavailable) and not held.cancel:
-            self.outbox.park_unreadable(held)
-            return
-        log.error("run %s: %s: %s", held.run.id, type(error).__name__, error)
-        self.outbox.end_failed(
-            held, "failed", {"type": type(error).__name__, "message": str(error)[:2000]}
-        )
+        """The ledger could not do what this run needs."""
+        if not held.gone:
+            self.outbox.could_not(held, error)
 
     # ------------------------------------------------------------------ slots tell
 
