@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.contents import ObjectStore, text_of, wrong_counts
 from support.engine import Engine
 from support.engine_fixtures import engine
@@ -68,3 +69,29 @@ def test_a_run_whose_input_is_away_waits_and_is_done_when_it_is_back(
     done = engine.wait(far)
     assert (done.output["text"], done.attempt) == (text, 1)
     assert wrong_counts(engine.conn) == []
+
+
+@pytest.mark.acceptance
+@pytest.mark.slow
+def test_killed_workers_leave_no_object_without_a_row(engine: Engine, tmp_path: Path) -> None:
+    """Killed between intent, put and reference, wherever it meets them: all children end, every
+    count is true, and each object has the row by which it will go.
+    """
+    store = ObjectStore(tmp_path / "objects")
+    store.use(engine.conn)
+    engine.module("far", CODE)
+    engine.deploy()
+    run = engine.submit("fan", {"items": list(range(100, 400))})
+    stored = "select count(*) from suimon.contents"
+    for _ in range(2):
+        before = engine.one(stored)
+        worker = engine.worker()
+        engine.until(lambda before=before: engine.one(stored) > before + 3, "it stores results")
+        assert not engine.run(run).over
+        worker.kill9()
+    engine.worker()
+    assert engine.wait(run).output == list(range(100, 400))
+    assert wrong_counts(engine.conn) == []
+    rows = engine.sql("select split_part(place, '/', -1), refs from suimon.contents")
+    assert store.names() == {name for name, _ in rows}
+    assert [refs for _, refs in rows if refs == 0] == []
