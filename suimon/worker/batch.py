@@ -139,7 +139,7 @@ def _execute(conn: Connection, batch: Batch) -> Outcome:
         if not (batch.ended or batch.steps or batch.again or batch.logs):
             raise
         if len(batch.ended) + len(batch.steps) + len(batch.again) + len(batch.logs) == 1:
-            return _send(conn, _as_failure(batch, error), payload.NOTHING)
+            return _send(conn, _as_failure(batch, error))
         return _in_halves(conn, batch)
 
 
@@ -148,7 +148,7 @@ def _events(batch: Batch) -> int:
     return sum(map(len, told))
 
 
-def _send(conn: Connection, batch: Batch, kept: Kept) -> Outcome:
+def _send(conn: Connection, batch: Batch, kept: Kept = payload.NOTHING) -> Outcome:
     """One pipeline. Answers are read after its end."""
     answers: list[Answer] = []
     with conn.pipeline(), transaction(conn):

@@ -91,6 +91,7 @@ class Lab:
         run = submit.uuid7()
         params = {
             "pipeline": pipeline, "ids": [run], "keys": [None], "inputs": ["{}"], "asking": None,
+            "contents": None,
         }  # fmt: skip
         (conn or self.conn).execute(submit.SQL.submit, params)
         return run
