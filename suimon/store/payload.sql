@@ -13,8 +13,9 @@ from unnest(%(sha256)s::bytea[], %(sizes)s::bigint[], %(stored)s::bigint[], %(co
 on conflict (sha256) do update set touched_at = clock_timestamp()
 returning c.sha256, c.codec, case when c.refs = 0 and c.body is null then c.place end as put_to;
 
+-- (%b: as bytes; in the text form of arrays each would be escaped twice)
 -- name: keep
-select suimon.keep_contents(%(sha256)s::bytea[], %(sizes)s::bigint[], %(codecs)s::text[], %(bodies)s::bytea[]);
+select suimon.keep_contents(%(sha256)s::bytea[], %(sizes)s::bigint[], %(codecs)s::text[], %(bodies)b::bytea[]);
 
 -- name: refer
 insert into suimon.payloads (run_id, name, sha256)

@@ -1115,7 +1115,7 @@ begin
   ),
   large as (
     insert into suimon.payloads (run_id, name, sha256)
-    select a.id, 'input', coalesce(p_contents[a.place], suimon.keep_text(a.input))
+    select a.id, 'input', coalesce((p_contents)[a.place], suimon.keep_text(a.input))
     from asked a join born b on b.id = a.id where octet_length(a.input) > 8192
   )
   select born.id, born.pool, born.lane, born.lane_rank, born.lane_limit from born;
