@@ -51,9 +51,11 @@ def checked(url: str) -> str:
         msg = "the URL of an object store holds no credentials and no options"
         hint = "Give them in the environment of each process, as the store's own tools read them."
         raise InputRefused(msg, path="objects", hint=hint)
-    if not (parts.netloc or parts.path.strip("/")) or not plain.isprintable():
+    is_file = parts.scheme == "file"
+    where = parts.path.strip("/") if is_file else parts.netloc
+    if not where or (is_file and parts.netloc) or not plain.isprintable():
         msg = "the URL names no bucket and no folder"
-        raise InputRefused(msg, path="objects")
+        raise InputRefused(msg, path="objects", hint="s3://bucket/prefix, or file:///folder")
     probe = f"{plain}/suimon-check"
     put({probe: b"suimon"})
     if get([probe])[probe] != b"suimon":

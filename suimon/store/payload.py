@@ -193,10 +193,13 @@ def _columns(contents: Sequence[Content]) -> dict[str, Any]:
 
 
 def unpack(codec: str, body: bytes, size: int) -> bytes:
-    """The raw bytes; ``size`` bounds what a damaged body may become."""
+    """The raw bytes; ZstdError for a damaged body, which never becomes more than ``size``."""
     if codec == "none":
         return body
-    return zstandard.ZstdDecompressor().decompress(body, max_output_size=size)
+    if zstandard.frame_content_size(body) != size:
+        msg = "the body does not hold as many bytes as its row says"
+        raise zstandard.ZstdError(msg)
+    return zstandard.ZstdDecompressor().decompress(body)
 
 
 def read(conn: Connection, digests: Iterable[bytes | None]) -> dict[bytes, bytes]:

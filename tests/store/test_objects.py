@@ -207,10 +207,20 @@ def test_the_duty_keeps_the_rows_of_a_store_that_is_away(lab: Lab, store: Object
     assert store.names() == set()
 
 
-def test_a_damaged_object_is_told_and_not_given(lab: Lab, store: ObjectStore) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"something else",
+        payload.pack(bytes(80_000)).body,
+        pytest.param(payload.pack(bytes(100_000_000)).body, id="a hundred megabytes"),
+    ],
+)
+def test_a_damaged_object_is_told_and_not_given(
+    lab: Lab, store: ObjectStore, damage: bytes
+) -> None:
     store.use(lab.conn)
     keep(lab.conn, (RUN, "input", LARGE))
-    (store.folder / NAME).write_bytes(b"something else")
+    (store.folder / NAME).write_bytes(damage)
     with pytest.raises(StoreUnavailable) as told:
         read_payload(lab.conn, RUN, "input")
     assert told.value.detail == "what is there is not what was put"
@@ -240,6 +250,8 @@ def test_a_claim_whose_input_cannot_be_read_brings_the_others(lab: Lab, store: O
         ("/plain/folder", "no URL"),
         ("https://example.com/x", "no object store"),
         ("s3://", "names no bucket"),
+        ("file://folder", "names no bucket"),
+        ("file:///", "names no bucket"),
     ],
 )
 def test_a_url_with_credentials_or_of_another_kind_is_refused(
