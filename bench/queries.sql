@@ -88,4 +88,13 @@ select extract(epoch from p10 - first)::float8, extract(epoch from last - p90)::
 from t;
 
 -- name: forget_runs
-truncate suimon.runs, suimon.payloads, suimon.flows;
+truncate suimon.runs, suimon.payloads, suimon.flows, suimon.contents;
+update suimon.store_usage set db_bytes = 0, object_bytes = 0;
+
+-- name: store_bytes
+select suimon.store_bytes();
+
+-- name: raw_bytes
+select coalesce(sum(c.size), 0)::bigint from suimon.runs r
+join suimon.payloads p on p.run_id = r.id and p.name = 'output' join suimon.contents c on c.sha256 = p.sha256
+where r.parent_id = %(run)s;

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import calls, idle, latency, submit
+from bench import calls, idle, latency, payloads, submit
 from bench.meter import Figure
 from bench.place import SQL, Place, held_snapshot, rate, say
 
@@ -158,6 +158,7 @@ SCENARIOS: dict[str, Scenario] = {
     "snapshot": Scenario("a whole fan-out under a held snapshot", snapshot, 1, 600),
     "snapshot-drain": Scenario("a drain under a held snapshot", snapshot_drain, 1, 600),
     "memory": Scenario("a million children: rate and peak memory", memory, 1, 900),
+    "payloads": Scenario("a fan-out of 32 KB results", payloads.payloads, 1, 300),
     "idle": Scenario("what an idle worker sends", idle.measure, 1, 120),
     "wakeup": Scenario("from submit to the first line, one idle worker", latency.wakeup, 1, 240),
     "mixture": Scenario("single runs while a fan-out is drained", latency.mixture, 1, 240),

@@ -181,7 +181,7 @@ def _children(
     conn: Connection, run_id: str, vertex: str | None, statuses: Sequence[str], first: int
 ) -> pages.Page:
     fanout = pages.fanout_of(conn, read.resolve(conn, run_id), vertex)
-    return pages.children(conn, fanout, first=first, statuses=statuses, limit=PAGE)
+    return pages.children(conn, fanout, first=first, statuses=statuses, limit=PAGE, whole=True)
 
 
 def _retry(conn: Connection, run_id: str, failed_children: bool, why: str) -> int:

@@ -180,7 +180,7 @@ class Engine:
         for fanout in run.fanouts:
             first: int | None = 0
             while first is not None:
-                page = pages.children(self._conn, fanout, first=first, limit=pages.PAGE)
+                page = pages.children(self._conn, fanout, first=first, limit=pages.PAGE, whole=True)
                 for one in page.rows:
                     yield Child.of_row(
                         (one["position"], one["item_key"], one["status"], one["output"],

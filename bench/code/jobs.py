@@ -5,6 +5,8 @@ Each result follows from the input, so that a stored result can be compared with
 
 from __future__ import annotations
 
+import base64
+import random
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -39,6 +41,30 @@ def look_at_the_clock(n: int) -> dict[str, Any]:
     return {"began_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "n": n}
 
 
+def rows_of(n: int) -> list[dict[str, Any]]:
+    """About 32 KB of JSON as tables have it."""
+    dice = random.Random(n)
+    return [
+        {"id": n * 1000 + i, "name": f"station {i}", "reading": dice.random(), "state": "open"}
+        for i in range(410)
+    ]
+
+
+def noise_of(n: int) -> str:
+    """32 KB of base64, which has nothing to be made smaller but its alphabet."""
+    return base64.b64encode(random.Random(n).randbytes(24 * 1024)).decode()
+
+
+@task
+def rows(n: int) -> list[dict[str, Any]]:
+    return rows_of(n)
+
+
+@task
+def noise(n: int) -> str:
+    return noise_of(n)
+
+
 single = Pipeline("single", concurrency=None, max_queued=None)
 single.run("job", nothing, single.input.n)
 
@@ -60,3 +86,5 @@ limit_1000 = fan("fan-1000", 1000)
 with_destination = fan("fan-wide", None, nothing_wide)
 single_wide = Pipeline("single-wide", concurrency=None, max_queued=None)
 single_wide.run("job", nothing_wide, single_wide.input.n)
+with_rows = fan("fan-rows", None, rows)
+with_noise = fan("fan-noise", None, noise)

@@ -24,6 +24,7 @@ from starlette.types import ASGIApp
 
 from suimon.api import (
     acts,
+    artifacts,
     destinations,
     doors,
     health,
@@ -48,6 +49,7 @@ ROUTERS: Final = (
         one.api
         for one in (
             runs,
+            artifacts,
             acts,
             pipelines,
             doors,

@@ -30,6 +30,7 @@ MEDIA: Final = "application/problem+json"
 STATUS: Final[Mapping[type[SuimonError], int]] = {
     errors.DatabaseUnavailable: 503,
     errors.SchemaMismatch: 503,
+    errors.StoreUnavailable: 503,
     errors.DefinitionError: 422,
     errors.LoadFailed: 422,
     errors.RequestRefused: 422,

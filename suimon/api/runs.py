@@ -131,7 +131,11 @@ def why_(run_id: RunId, place: Place) -> Response:
 
 @api.get("/runs/{run_id}/children", responses=gives(shapes.Page))
 def children(run_id: RunId, asked: Annotated[ChildrenQuery, Query()], place: Place) -> Response:
-    """The children of a run's fan-out, in item order."""
+    """The children of a run's fan-out, in item order.
+
+    Of inputs and results above 8 KB a page has the size (`input_bytes`, `output_bytes`); with
+    `position`, one child, all is there.
+    """
     with place.connection() as conn:
         full = run_of(conn, run_id)
         question = {"of": full, "vertex": asked.vertex, "status": sorted(asked.status)}
@@ -140,7 +144,14 @@ def children(run_id: RunId, asked: Annotated[ChildrenQuery, Query()], place: Pla
         if asked.position is not None:
             first, limit = asked.position, 1
         fanout = pages.fanout_of(conn, full, asked.vertex)
-        found = pages.children(conn, fanout, first=first, statuses=asked.status, limit=limit)
+        found = pages.children(
+            conn,
+            fanout,
+            first=first,
+            statuses=asked.status,
+            limit=limit,
+            whole=asked.position is not None,
+        )
     rows = [one for one in found.rows if asked.position in (None, one["position"])]
     more = found.next if asked.position is None else None
     return answers.page(rows, question, more, counts=fanout.counts.to_json())

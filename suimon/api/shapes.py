@@ -88,6 +88,11 @@ class LogsQuery(Query):
     seconds: Annotated[float, Field(gt=0, le=300)] = 60.0
 
 
+class ArtifactQuery(Query):
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    vertex: Annotated[str | None, Field(min_length=1, max_length=200)] = None
+
+
 class AuditQuery(Paged):
     run: Annotated[str | None, Field(min_length=6, max_length=40)] = None
     by: Text | None = None
@@ -174,6 +179,10 @@ class Limits(Act):
 class Deployment(Asked):
     pipelines: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=1000)]
     dry_run: bool = False
+
+
+class Objects(Act):
+    url: Annotated[str, Field(min_length=1, max_length=1000)] | None
 
 
 class Prune(Asked):

@@ -39,6 +39,17 @@ def stored(place: Place) -> Response:
     return answers.json(found)
 
 
+@api.put("/storage/objects", responses=gives(shapes.Thing))
+def objects(asked: shapes.Objects, place: Place) -> Response:
+    """Name the object store for contents of 64 KiB and more; null: they stay in the database.
+
+    It is tried from here first. What is stored stays where it is.
+    """
+    with place.connection() as conn:
+        found = storage.set_objects(conn, asked.url, actor=asked.by, why=asked.why)
+    return answers.json(found)
+
+
 @api.post("/prune", responses=gives(shapes.Thing))
 def prune(place: Place, asked: Annotated[shapes.Prune | None, Body()] = None) -> Response:
     """Remove finished runs that their pipeline does not keep; `left`: ask again, time was up."""

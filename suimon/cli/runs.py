@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from suimon.cli import acts, drawing, show
+from suimon.cli import artifacts as published
 from suimon.cli import logs as reading
 from suimon.cli.options import Place, database_options, json_option
 from suimon.core.states import RunStatus
@@ -128,7 +129,10 @@ def children(
         first, limit = position, 1
     with place.connect() as conn:
         fanout = pages.fanout_of(conn, read.resolve(conn, run_id), vertex)
-        page = pages.children(conn, fanout, first=first, statuses=statuses, limit=limit)
+        whole = position is not None
+        page = pages.children(
+            conn, fanout, first=first, statuses=statuses, limit=limit, whole=whole
+        )
     found = [one for one in page.rows if position in (None, one["position"])]
     more = page.next if position is None else None
     if as_json:
@@ -152,5 +156,7 @@ def children(
 
 
 runs.add_command(reading.logs)
+runs.add_command(published.artifacts)
+runs.add_command(published.artifact)
 for command in (acts.retry, acts.cancel, acts.rerun, acts.skip, acts.priority):
     runs.add_command(command)

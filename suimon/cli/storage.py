@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from suimon.cli import show
+from suimon.cli.actor import audited
 from suimon.cli.options import Place, database_options, json_option
 from suimon.core import clock, durations
 from suimon.errors import EXIT_PARTLY
@@ -23,11 +24,45 @@ _NONE: Final = (
 )
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @json_option
 @database_options
-def storage(as_json: bool, place: Place) -> None:
+@click.pass_context
+def storage(context: click.Context, as_json: bool, place: Place) -> None:
     """Sizes of tables, of each pipeline's large things, and what a prune would remove."""
+    if context.invoked_subcommand is None:
+        _overview(place, as_json=as_json)
+
+
+@storage.command("set")
+@click.option(
+    "--objects",
+    "url",
+    metavar="URL|none",
+    required=True,
+    help="Contents of 64 KiB and more go there; none: they stay in the database.",
+)
+@audited
+@json_option
+@database_options
+def set_(url: str, who: str, reason: str, as_json: bool, place: Place) -> None:
+    """Name the object store for large contents; credentials come from the environment.
+
+    Like s3://bucket/prefix, gs://..., az://... or file:///folder. It is tried from here first; what
+    is stored stays where it is, and readable.
+    """
+    from suimon.run import storage as looking
+
+    with place.connect() as conn:
+        wanted = None if url == "none" else url
+        found = looking.set_objects(conn, wanted, actor=who, why=reason)
+    if as_json:
+        show.as_json(found)
+    else:
+        show.pairs(_contents(found))
+
+
+def _overview(place: Place, *, as_json: bool) -> None:
     from suimon.duties import prune as pruning
     from suimon.run import storage as looking
 
@@ -39,6 +74,8 @@ def storage(as_json: bool, place: Place) -> None:
         show.as_json(found)
         return
     show.lines(f"database  {size(found['database'])}")
+    show.lines()
+    show.pairs(_contents(found["contents"]))
     show.lines()
     columns = ["TABLE", "ALL", "ROWS", "LARGE VALUES", "INDEXES", "LIVE", "DEAD"]
     show.table(columns, [_table(one) for one in found["tables"]])
@@ -117,6 +154,19 @@ class _Tell:
             self._next = clock.monotonic() + _TELL_SECONDS
             sys.stderr.write(f"{done.runs:,} runs went\n")
             sys.stderr.flush()
+
+
+def _contents(found: dict[str, Any]) -> dict[str, Any]:
+    ratio = "" if found["ratio"] is None else f" ({found['ratio']} times smaller)"
+    shared = "" if found["shared"] is None else f", each used {found['shared']} times"
+    return {
+        "contents": f"{found['count']:,}{shared}",
+        "raw": size(found["raw_bytes"]),
+        "stored": f"{size(found['stored_bytes'])}{ratio}",
+        "in the database": size(found["db_bytes"]),
+        "in object stores": f"{size(found['object_bytes'])}, {found['in_objects']:,} contents",
+        "large ones go to": found["objects"] or "the database",
+    }
 
 
 def _table(one: dict[str, Any]) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ STORED: Final[dict[str, str]] = {
     "approval": "it waits for somebody to decide {name}; see: suimon approvals list",
     "cancelling": "it was asked to stop and waits until all below it have stopped",
     "limit": "it waits for its turn at the destination {name}; see: suimon limits show {name}",
+    "unreadable": "what it reads lies in an object store that does not answer; it looks again soon",
     "held": "nobody may call the destination {name} now; see: suimon limits show {name}",
     "quota": "the quota {name} has nothing left; see: suimon quotas list",
     "pruning": "it has ended and is being removed, as its pipeline's keep says",

@@ -264,6 +264,11 @@ def _drop_runs(turn: _Turn, ids: Sequence[str]) -> None:
     """These runs with all that is kept of them, the large things first and piece by piece."""
     given = {"ids": list(ids)}
     for name, limit in _LARGE:
-        while turn.conn.execute(SQL[name], given).rowcount >= limit:
+        while _drop_large(turn.conn, name, given) >= limit:
             turn.look()
     turn.done.runs += retrying(lambda: turn.conn.execute(SQL.drop_runs, given).rowcount)
+
+
+def _drop_large(conn: Connection, name: str, given: dict[str, list[str]]) -> int:
+    """One bounded statement; it takes contents along, which others may hold just then."""
+    return retrying(lambda: conn.execute(SQL[name], given).rowcount)

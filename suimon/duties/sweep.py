@@ -16,6 +16,7 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     doors    instants that have come, deliveries that wait
     wakes    idle workers of pools where somebody waits for one
     quotas   reservations that nobody will use, runs that a quota held and that may try again
+    contents contents that nobody refers to, with their objects
     pauses   triggers that stop after failures in a row, runs that a resume left held back
 """
 
@@ -29,7 +30,7 @@ import psycopg
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.duties import doors, prune
+from suimon.duties import contents, doors, prune
 from suimon.errors import SuimonError
 from suimon.outbox import notify
 from suimon.run import cancel, finish, lane, pause, quotas, rescue, wake
@@ -176,4 +177,5 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "wakes": wakes,
     "pauses": pause.sweep,
     "quotas": quotas.sweep,
+    "contents": contents.duty,
 }

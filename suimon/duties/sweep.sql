@@ -43,6 +43,8 @@ select t.name,
          when 'quotas' then exists (select from suimon.quota_holds)
                          or exists (select from suimon.runs r where r.status = 'waiting' and coalesce(r.reason, '') <> ''
                                     and r.reason >= 'quota:' and r.reason < 'quota;')
+         when 'contents' then coalesce((select c.touched_at from suimon.contents c where c.refs = 0 order by c.touched_at limit 1)
+                                       < clock_timestamp() - interval '1 hour', false)
          when 'pauses' then exists (select from suimon.pauses_due(null)) or exists (select from suimon.pauses_over())
        end as work
 from taken t;

@@ -8,6 +8,7 @@ texts may change.
     SuimonError
     ├── DatabaseUnavailable     SUI-1001   no connection, or the connection broke and did not return
     ├── SchemaMismatch          SUI-1002   the database's schema is not the one of this version
+    ├── StoreUnavailable        SUI-1004   an object store does not answer, or not with what was put
     ├── DefinitionError         SUI-2001   a pipeline is wrong; holds every `Mistake` at once
     ├── LoadFailed              SUI-2002   the code below PATH could not be read
     ├── RequestRefused                     somebody asked for something that cannot be done
@@ -76,6 +77,7 @@ from suimon.errors.base import (
     LoadFailed,
     Mistake,
     SchemaMismatch,
+    StoreUnavailable,
     SuimonError,
 )
 from suimon.errors.lived import (
@@ -140,6 +142,7 @@ __all__ = [
     "SecretMissing",
     "SecretNotGranted",
     "SecretTooShort",
+    "StoreUnavailable",
     "SuimonError",
     "UnknownPipeline",
 ]

@@ -79,6 +79,13 @@ class SchemaMismatch(SuimonError):
     exit_code = EXIT_VERSION
 
 
+class StoreUnavailable(SuimonError):
+    """An object store does not answer, or not with what was put there; it may be asked again."""
+
+    code = "SUI-1004"
+    exit_code = EXIT_UNREACHABLE
+
+
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """One thing wrong with one pipeline: where it stands, what it is, what to do."""

@@ -19,7 +19,10 @@ from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, InputRefused, NotThere
 from suimon.run import audit, read, submit
+from suimon.run.finish import INLINE_BYTES
 from suimon.run.read import named
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "dead_letter.sql")
 
@@ -119,8 +122,9 @@ def show(conn: Connection, delivery: str) -> dict[str, Any]:
     if row is None:
         msg = f"there is no delivery {delivery}"
         raise NotThere(msg, hint="It may have been pruned; see: suimon deliveries list")
-    found = named(_WHOLE, row)
-    return {**found, "input": read.parsed(found["input"])}
+    *shown, content = row
+    found = named(_WHOLE, shown)
+    return {**found, "input": read.parsed(payload.text(conn, found["input"], content))}
 
 
 def normalised(why: str | None) -> str:
@@ -164,19 +168,24 @@ def requeue_edited(
     """dead → waiting with another input. Raises Conflict, InvalidJson, PayloadTooLarge."""
     text = jsonsafe.dumps(value, what="input").decode()
 
-    def act() -> None:
+    def act(kept: Kept) -> None:
         with transaction(conn):
             given = {"id": delivery, "input": text}
             if conn.execute(SQL.set_input, given).fetchone() is None:
                 raise _not(conn, [delivery], "dead")
             conn.execute(SQL.drop_payload, {"id": delivery})
-            if len(text.encode()) > 8192:
-                conn.execute(SQL.keep_payload, given)
+            if kept:
+                kept.write(conn)
+                payload.refer(conn, [(delivery, "delivery", kept[text])])
             _back(conn, [delivery])
             audit.note(conn, "requeue", [delivery], actor=actor, why=why, detail={"edited": True})
             conn.execute(SQL.tell_keepers)
 
-    retrying(act)
+    payload.keeping(conn, _large(text), lambda kept: retrying(lambda: act(kept)))
+
+
+def _large(text: str) -> list[str]:
+    return [text] if len(text.encode()) > INLINE_BYTES else []
 
 
 def discard(conn: Connection, ids: Sequence[str], *, actor: str, why: str = "") -> list[str]:
@@ -295,16 +304,19 @@ def again(conn: Connection, delivery: str, *, actor: str, why: str = "") -> str:
             if found["trigger_id"] is None or found["input"] is None:
                 msg = f"what delivery {delivery} brought was not kept"
                 raise Conflict(msg, hint="Ask its sender to send it again.")
+            text = jsonsafe.dumps(found["input"], what="input").decode()
             given = {
                 "new": new,
                 "id": delivery,
                 "trigger": found["trigger_id"],
                 "source": found["source"],
-                "input": jsonsafe.dumps(found["input"], what="input").decode(),
+                "input": text,
             }
             conn.execute(SQL.again, given)
-            if len(given["input"].encode()) > 8192:
-                conn.execute(SQL.keep_payload, {"id": new, "input": given["input"]})
+            if large := _large(text):
+                kept = payload.ready(conn, large)
+                kept.write(conn)
+                payload.refer(conn, [(new, "delivery", kept[text])])
             audit.note(conn, "again", [delivery], actor=actor, why=why, detail={"new": new})
             conn.execute(SQL.tell_keepers)
             return new

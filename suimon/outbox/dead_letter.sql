@@ -19,8 +19,9 @@ select d.id::text from suimon.deliveries d where d.id >= %(low)s::uuid and d.id 
 -- name: one
 select d.id::text, d.state, t.pipeline, t.name as trigger, d.trigger_id, d.source, d.key, d.arrived_at, d.ended_at, d.tries,
        d.run_id::text, d.duplicate, d.code, d.why,
-       case when d.state = 'delivered' then coalesce(i.input::text, o.body, nullif(d.input::text, '{}'), p.body)
-            else coalesce(d.input::text, p.body) end as input, d.detail
+       case when d.state <> 'delivered' then d.input::text
+            else coalesce(i.input::text, case when o.sha256 is null then nullif(d.input::text, '{}') end) end as input, d.detail,
+       case when d.state = 'delivered' then coalesce(o.sha256, p.sha256) else p.sha256 end as content
 from suimon.deliveries d
 left join suimon.triggers t on t.id = d.trigger_id
 left join suimon.payloads p on p.run_id = d.id and p.name = 'delivery'
@@ -61,9 +62,6 @@ where d.id = %(id)s and d.state = 'dead' returning d.id;
 
 -- name: drop_payload
 delete from suimon.payloads p where p.run_id = %(id)s and p.name = 'delivery';
-
--- name: keep_payload
-insert into suimon.payloads (run_id, name, body) values (%(id)s, 'delivery', %(input)s);
 
 -- name: discard
 update suimon.deliveries d set state = 'discarded', ended_at = clock_timestamp()

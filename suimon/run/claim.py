@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
+from suimon.store import payload
 
 SQL = statements(__package__, "claim.sql")
 
@@ -62,6 +63,7 @@ class Claimed:
     input: str | None
     deadline_in_s: float | None
     paused: str | None = None  # the pause of its pipeline that this run may not pass
+    unreadable: bool = False  # its input lies in an object store that does not answer
 
 
 @dataclass(slots=True)
@@ -138,11 +140,15 @@ def rows(cursor: Any) -> list[Claimed]:
 
 
 def fill_inputs(conn: Connection, claimed: Sequence[Claimed]) -> None:
-    """Fetch the inputs above 8 KB, which are not on the row."""
+    """Fetch the inputs above 8 KB, which are not on the row; what cannot be had now is marked."""
     large = {row.id: row for row in claimed if row.input is None}
     if large:
-        for run_id, body in conn.execute(SQL.inputs, {"ids": list(large)}).fetchall():
-            large[run_id].input = body
+        rows = conn.execute(SQL.inputs, {"ids": list(large)}).fetchall()
+        found = payload.read_each(conn, (digest for _, digest in rows))
+        for run_id, digest in rows:
+            raw = found.get(digest)
+            large[run_id].input = None if raw is None else raw.decode()
+            large[run_id].unreadable = raw is None
 
 
 def publish(conn: Connection, pool: str, heads: dict[int, int]) -> None:

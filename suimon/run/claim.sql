@@ -48,7 +48,7 @@ select id::text, claim_no, attempt, interruptions, graph_id, vertex, pipeline, f
 from got order by priority, rank, id;
 
 -- name: inputs
-select run_id::text, body from suimon.payloads where run_id = any (%(ids)s::uuid[]) and name = 'input';
+select run_id::text, sha256 from suimon.payloads where run_id = any (%(ids)s::uuid[]) and name = 'input';
 
 -- The head of the pool, published while claiming. A row another worker writes just now is passed over.
 -- name: publish_head

@@ -19,11 +19,11 @@ from typing import Any, Final
 from suimon.core.events import Event
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "finish.sql")
-SUBMIT_SQL = statements(__package__, "submit.sql")
 
-#: Results up to this size stand on the row; larger ones, up to 16 MiB, in payloads.
+#: Results up to this size stand on the row; larger ones, up to 16 MiB, are contents.
 INLINE_BYTES: Final = 8192
 RS: Final = "\x1e"
 
@@ -71,9 +71,6 @@ def array(values: Sequence[object]) -> str:
 
 def send(conn: Connection, worker: int, ended: Sequence[Ended]) -> Any:
     """Send the finish of a batch; the cursor holds the ids that were ours."""
-    large = [e for e in ended if len(e.output) > INLINE_BYTES]
-    if large:
-        keep_payloads(conn, [(e.id, "output", e.output) for e in large])
     return conn.execute(
         SQL.finish,
         {
@@ -125,10 +122,10 @@ def send_again(conn: Connection, worker: int, worker_name: str, tries: Sequence[
     )
 
 
-def keep_payloads(conn: Connection, payloads: Sequence[tuple[str, str, str]]) -> None:
-    """Store (run id, name, JSON text) of what is too large for a row."""
-    ids, names, bodies = zip(*payloads, strict=True)
-    conn.execute(
-        SUBMIT_SQL.keep_payload,
-        {"run_ids": list(ids), "names": list(names), "bodies": list(bodies)},
-    )
+def send_large(conn: Connection, ended: Sequence[Ended], kept: Kept) -> None:
+    """Send, after the finish, the references to the large results of those that were ours."""
+    large = [(e.id, e.claim_no, kept[e.output]) for e in ended if len(e.output) > INLINE_BYTES]
+    if large:
+        ids, claims, contents = zip(*large, strict=True)
+        columns = {"ids": list(ids), "claims": list(claims), "contents": list(contents)}
+        conn.execute(SQL.refer_outputs, columns)

@@ -50,6 +50,15 @@ counted as (
 )
 select id::text from done;
 
+-- The large results of runs that ended under these very claims.
+-- name: refer_outputs
+insert into suimon.payloads (run_id, name, sha256)
+select r.id, 'output', d.sha256
+from unnest(%(ids)s::uuid[], %(claims)s::int[], %(contents)s::bytea[]) as d(id, claim_no, sha256)
+join suimon.runs r on r.id = d.id
+where r.status = 'succeeded' and r.claim_no = d.claim_no
+on conflict (run_id, name) do update set sha256 = excluded.sha256;
+
 -- The end of a fan-out, decided by exactly one finisher: its rows are locked by the statement before, the snapshot
 -- is fresh, `state = 'open'` is the guard. Only its first opening fails fast: children that an operator retried one by
 -- one must not be cancelled for those that were not. A parent that waits is woken when its fan-out settles, and once more when

@@ -24,6 +24,7 @@ from suimon.db.statements import statements
 from suimon.errors import Conflict, InputRefused, RunNotFound
 from suimon.run import audit, doors, skip, wait, wake
 from suimon.run import cancel as cancelling
+from suimon.store import payload
 
 SQL = statements(__package__, "operate.sql")
 
@@ -49,7 +50,8 @@ def rerun(
     if row is None:
         msg = f"there is no run {run_id}"
         raise RunNotFound(msg, hint="List them: suimon runs list")
-    pipeline, status, parent, graph_id, pruning, text, labels = row
+    pipeline, status, parent, graph_id, pruning, inline, content, labels = row
+    text = payload.text(conn, inline, content)
     if parent is not None:
         msg = f"run {run_id} is a child of run {parent}; a new run of it would belong to nobody"
         raise Conflict(msg, run_id=parent, hint=f"Retry it: suimon runs retry {run_id}")

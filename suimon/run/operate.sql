@@ -2,8 +2,9 @@
 
 -- name: original
 select r.pipeline, r.status::text, r.parent_id::text, r.graph_id, r.reason = 'pruning' as pruning,
-       coalesce(r.input::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'input')) as input, r.labels
-from suimon.runs r where r.id = %(run)s;
+       r.input::text as input, p.sha256 as input_content, r.labels
+from suimon.runs r left join suimon.payloads p on r.input is null and p.run_id = r.id and p.name = 'input'
+where r.id = %(run)s;
 
 -- In the transaction that made it: nobody has seen the run with the other graph.
 -- name: pin

@@ -17,6 +17,7 @@ from suimon.db.statements import statements
 from suimon.errors import InputRefused
 from suimon.run import submit
 from suimon.run.read import Fanout, fanouts, named, parsed, run
+from suimon.store import payload
 
 SQL = statements(__package__, "pages.sql")
 
@@ -76,29 +77,49 @@ def children(
     first: int = 0,
     statuses: Sequence[str] = (),
     limit: int = 100,
+    whole: bool = False,
 ) -> Page:
-    """A page of a fan-out's children in item order, from position ``first`` on."""
+    """A page of a fan-out's children in item order, from position ``first`` on.
+
+    Inputs and results above 8 KB are not in it: ``input_bytes`` and ``output_bytes`` say how large
+    they are. With ``whole`` they are, and the page ends where they have 16 MiB together.
+    """
     limit = max(1, min(limit, PAGE))
     last = LAST_POSITION if not statuses else min(LAST_POSITION, first + WINDOW - 1)
     where = {"base": fanout.base, "fanout": fanout.id, "first": first, "last": last, "n": limit + 1}
     if not statuses:
         rows = conn.execute(SQL.children, where).fetchall()
-        return _page(rows, limit, None)
+        return _page(conn, rows, limit, None, whole=whole)
     where["statuses"] = list(statuses)
     only_bad = BAD.issuperset(statuses)
     statement = SQL.bad_positions if only_bad else SQL.positions_by_status
     positions = [row[0] for row in conn.execute(statement, where).fetchall()]
     rows = conn.execute(SQL.children_at, {"base": fanout.base, "positions": positions}).fetchall()
     more = None if only_bad or last + 1 >= fanout.counts.made else last + 1
-    return _page(rows, limit, more)
+    return _page(conn, rows, limit, more, whole=whole)
 
 
-def _page(rows: Sequence[Sequence[Any]], limit: int, beyond: int | None) -> Page:
+def _page(
+    conn: Connection,
+    rows: Sequence[Sequence[Any]],
+    limit: int,
+    beyond: int | None,
+    *,
+    whole: bool,
+) -> Page:
+    large: dict[bytes, bytes] = {}
+    if whole:
+        limit = min(limit, payload.within_page((r[13] or 0) + (r[15] or 0) for r in rows))
+        large = payload.read(conn, (digest for r in rows[:limit] for digest in (r[12], r[14])))
     found = []
     for row in rows[:limit]:
-        one = named(_CHILD, row)
-        for name in ("error", "input", "output"):
-            one[name] = parsed(one[name])
+        one = named(
+            (*_CHILD, "input_content", "input_bytes", "output_content", "output_bytes"), row
+        )
+        for name in ("input", "output"):
+            raw = large.get(one.pop(f"{name}_content"))
+            one[name] = parsed(one[name] if raw is None else raw.decode())
+        one["error"] = parsed(one["error"])
         found.append(one)
     return Page(tuple(found), rows[limit][1] if len(rows) > limit else beyond)
 

@@ -3,11 +3,13 @@
 -- name: children
 select r.id::text, r.position, r.item_key, r.status::text, suimon.reason_of(r) as reason, r.attempt, r.duration_us,
        r.started_at, r.finished_at, r.error::text,
-       coalesce(r.input::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'input')) as input,
-       case when r.status = 'succeeded'
-            then coalesce(r.output::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'output'))
-            end as output
+       r.input::text as input, case when r.status = 'succeeded' then r.output::text end as output,
+       i.sha256 as input_content, ic.size as input_bytes, o.sha256 as output_content, oc.size as output_bytes
 from suimon.runs r
+left join suimon.payloads i on r.input is null and i.run_id = r.id and i.name = 'input'
+left join suimon.contents ic on ic.sha256 = i.sha256
+left join suimon.payloads o on r.output is null and r.status = 'succeeded' and o.run_id = r.id and o.name = 'output'
+left join suimon.contents oc on oc.sha256 = o.sha256
 where r.id between suimon.child_id(%(base)s, %(first)s) and suimon.child_id(%(base)s, %(last)s)
 order by r.id limit %(n)s;
 
@@ -28,12 +30,14 @@ order by r.position limit %(n)s;
 -- name: children_at
 select r.id::text, r.position, r.item_key, r.status::text, suimon.reason_of(r) as reason, r.attempt, r.duration_us,
        r.started_at, r.finished_at, r.error::text,
-       coalesce(r.input::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'input')) as input,
-       case when r.status = 'succeeded'
-            then coalesce(r.output::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'output'))
-            end as output
-from unnest(%(positions)s::int[]) as i
-join suimon.runs r on r.id = suimon.child_id(%(base)s, i)
+       r.input::text as input, case when r.status = 'succeeded' then r.output::text end as output,
+       i.sha256 as input_content, ic.size as input_bytes, o.sha256 as output_content, oc.size as output_bytes
+from unnest(%(positions)s::int[]) as u(position)
+join suimon.runs r on r.id = suimon.child_id(%(base)s, u.position)
+left join suimon.payloads i on r.input is null and i.run_id = r.id and i.name = 'input'
+left join suimon.contents ic on ic.sha256 = i.sha256
+left join suimon.payloads o on r.output is null and r.status = 'succeeded' and o.run_id = r.id and o.name = 'output'
+left join suimon.contents oc on oc.sha256 = o.sha256
 order by r.id;
 
 -- name: logs

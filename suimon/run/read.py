@@ -22,6 +22,7 @@ from suimon.core.states import TERMINAL, RunStatus
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import InputRefused, RunNotFound
+from suimon.store import payload
 
 SQL = statements(__package__, "read.sql")
 
@@ -199,8 +200,10 @@ def _run_and_graph(conn: Connection, run_id: str) -> tuple[Run, dict[str, Any]]:
     parts = dict(zip([column.name for column in cursor.description], row, strict=True))
     graph = orjson.loads(parts.pop("graph"))
     del parts["claim_no"]
-    for name in ("input", "output", "error"):
-        parts[name] = parsed(parts[name])
+    for name in ("input", "output"):
+        content = parts.pop(f"{name}_content")
+        parts[name] = parsed(payload.text(conn, parts[name], content))
+    parts["error"] = parsed(parts["error"])
     below = fanouts(conn, run_id) if parts["vertex"] is None else ()
     return Run(**parts, counts=_sum(below), fanouts=below), graph
 
@@ -262,12 +265,23 @@ def _sum(below: Sequence[Fanout]) -> dict[str, Any] | None:
 
 
 def steps(conn: Connection, run_id: str) -> list[dict[str, Any]]:
-    """What has ended in a run with more than one vertex, in the order in which it ended."""
+    """What has ended in a run with more than one vertex, in the order in which it ended.
+
+    Large results are there as long as they have 16 MiB together; of the others ``output_bytes``
+    says how large they are.
+    """
     names = ("vertex", "status", "attempt", "duration_us", "ended_at", "error", "output")
+    rows = conn.execute(SQL.steps, {"id": run_id}).fetchall()
+    fit = payload.within_page(row[8] or 0 for row in rows)
+    large = payload.read(conn, (row[7] for row in rows[:fit]))
     found = []
-    for row in conn.execute(SQL.steps, {"id": run_id}).fetchall():
-        one = named(names, row)
-        one |= {"error": parsed(one["error"]), "output": parsed(one["output"])}
+    for row in rows:
+        one = named(names, row[:7])
+        raw = large.get(row[7])
+        text = one["output"] if raw is None else raw.decode()
+        one |= {"error": parsed(one["error"]), "output": parsed(text)}
+        if row[7] is not None:
+            one["output_bytes"] = row[8]
         found.append(one)
     return found
 

@@ -6,14 +6,15 @@ select r.id::text, r.root_id::text, r.parent_id::text, r.pipeline, r.pool, r.ver
        suimon.reason_of(r) as reason, r.attempt, r.interruptions, r.claim_no, r.priority, r.position, r.item_key,
        r.idempotency_key, r.labels, r.lane, r.cancel_requested, r.duration_us, r.wake_at, r.deadline_at, r.created_at, r.started_at,
        r.finished_at, w.name as worker, g.hash as graph_hash, g.body::text as graph,
-       coalesce(r.input::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'input')) as input,
-       case when r.status = 'succeeded'
-            then coalesce(r.output::text, (select p.body from suimon.payloads p where p.run_id = r.id and p.name = 'output'))
-            end as output,
+       r.input::text as input, i.sha256 as input_content,
+       case when r.status = 'succeeded' then r.output::text end as output,
+       case when r.status = 'succeeded' then o.sha256 end as output_content,
        r.error::text as error
 from suimon.runs r
 join suimon.graphs g on g.id = r.graph_id
 left join suimon.workers w on w.id = r.worker_id
+left join suimon.payloads i on r.input is null and i.run_id = r.id and i.name = 'input'
+left join suimon.payloads o on r.output is null and o.run_id = r.id and o.name = 'output'
 where r.id = %(id)s;
 
 -- name: status
@@ -42,9 +43,11 @@ order by f.id limit 100;
 
 -- name: steps
 select s.vertex, s.status, s.attempt, s.duration_us, s.ended_at, s.error::text,
-       coalesce(s.output::text, (select p.body from suimon.payloads p
-                                 where p.run_id = s.run_id and p.name = 'step:' || s.vertex)) as output
-from suimon.steps s where s.run_id = %(id)s order by s.ended_at, s.vertex limit 500;
+       s.output::text as output, p.sha256 as output_content, c.size as output_bytes
+from suimon.steps s
+left join suimon.payloads p on s.output is null and p.run_id = s.run_id and p.name = 'step:' || s.vertex
+left join suimon.contents c on c.sha256 = p.sha256
+where s.run_id = %(id)s order by s.ended_at, s.vertex limit 500;
 
 -- name: attempts
 select a.attempt, a.vertex, a.how, a.worker_name, a.began_at, a.ended_at, a.error::text

@@ -20,6 +20,8 @@ from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import DuplicateKeys, ItemsChanged
 from suimon.run import finish, lane, quotas, wake
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "spawn.sql")
 
@@ -129,13 +131,15 @@ def open_fanout(
     LostRunError.
     """
 
-    def act() -> Fanout:
+    small = shared is None or len(shared) <= finish.INLINE_BYTES
+
+    def act(kept: Kept) -> Fanout:
         with transaction(conn):
             conn.execute(SQL.lock_earlier, {"parent": holder.run_id, "vertex": vertex})
             root = fence(conn, holder)
-            small = shared is None or len(shared) <= finish.INLINE_BYTES
             if shared is not None and not small:
-                finish.keep_payloads(conn, [(holder.run_id, f"shared:{vertex}", shared)])
+                kept.write(conn)
+                payload.refer(conn, [(holder.run_id, f"shared:{vertex}", kept[shared])])
             row = conn.execute(
                 SQL.open,
                 {
@@ -162,7 +166,8 @@ def open_fanout(
             lane.make_rows(conn, [(found.lane, limit, root)])
         return found
 
-    return retrying(act)
+    large = [] if small or shared is None else [shared]
+    return payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
 
 
 def sub_lane(conn: Connection, run_id: str, wanted: str) -> str:
@@ -195,13 +200,17 @@ def chunk(
     """
     place: Mapping[str, Any] = {"base": fanout.base, "first": first, "hashes": hashes}
 
-    def act() -> tuple[int, bool]:
+    listed = items.split(finish.RS) if len(items) > finish.INLINE_BYTES else []
+    large = [one for one in listed if len(one) > finish.INLINE_BYTES]
+
+    def act(kept: Kept) -> tuple[int, bool]:
         with transaction(conn):
             fence(conn, holder)
             with conn.pipeline():
                 counted = quotas.send_chunk(
                     conn, root_id, fanout.id, child.pipeline, first=first, n=n, total=total
                 )
+                kept.write(conn)
                 born = conn.execute(
                     SQL.chunk,
                     {
@@ -212,6 +221,7 @@ def chunk(
                         "items": items,
                         "keys": list(keys) if keys is not None else None,
                         "ranks": n if child.lane is None else 0,
+                        "contents": [kept.get(one) for one in listed] if kept else None,
                         **asdict(child),
                     },
                     prepare=True,
@@ -231,7 +241,7 @@ def chunk(
                     raise _changed(differs[0])
             return int(created[0]), now[0] != "open" or bool(now[1])
 
-    created, stop = retrying(act)
+    created, stop = payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
     if child.lane is not None:
         # also for a chunk that is read again: who stored it may have died before it came to this
         lanes = [child.lane]
@@ -288,7 +298,8 @@ def visible_to(conn: Connection, run_id: str, own_fanout: int | None, fanout: in
 def shared_of(conn: Connection, fanouts: Sequence[int]) -> dict[int, str | None]:
     """Fan-out → the JSON text of its shared inputs."""
     found = conn.execute(SQL.shared, {"ids": sorted(set(fanouts))}).fetchall()
-    return {int(i): text for i, text in found}
+    large = payload.read(conn, (content for _, _, content in found))
+    return {int(i): s if c is None else large[c].decode() for i, s, c in found}
 
 
 def first_failures(
@@ -301,14 +312,24 @@ def first_failures(
 def page(
     conn: Connection, fanout: int, base: str, which: str, after: int, limit: int
 ) -> list[tuple[Any, ...]]:
-    """A page of a merge's stream in item order, at most 1,000 rows; ``after``: -1 at the start."""
+    """A page of a merge's stream in item order; ``after``: -1 at the start.
+
+    At most 1,000 rows, and so many that their results have 16 MiB together. Raises
+    StoreUnavailable.
+    """
     n = max(1, min(limit, PAGE))
     if which == "failed":
         params: dict[str, Any] = {"fanout": fanout, "after": after, "n": n}
         return conn.execute(SQL.failed_page, params).fetchall()
     if after < 0:
-        return conn.execute(SQL.succeeded_first_page, {"base": base, "n": n}).fetchall()
-    return conn.execute(SQL.succeeded_page, {"base": base, "after": after, "n": n}).fetchall()
+        rows = conn.execute(SQL.succeeded_first_page, {"base": base, "n": n}).fetchall()
+    else:
+        rows = conn.execute(SQL.succeeded_page, {"base": base, "after": after, "n": n}).fetchall()
+    rows = rows[: payload.within_page(row[7] or 0 for row in rows)]
+    large = payload.read(conn, (row[6] for row in rows))
+    return [
+        (*row[:3], row[3] if row[6] is None else large[row[6]].decode(), *row[4:6]) for row in rows
+    ]
 
 
 def _changed(position: int) -> ItemsChanged:

@@ -41,10 +41,10 @@ insert into suimon.flows (root_id) values (%(root)s) on conflict do nothing;
 -- born un-admitted and leaves the flow alone (admissions are writing it). Items above 8 KB go to payloads.
 -- name: chunk
 with item as materialized (
-  select (u.place - 1 + %(first)s)::int as position, u.body, u.hash, u.key,
+  select (u.place - 1 + %(first)s)::int as position, u.body, u.hash, u.key, u.sha256,
          suimon.child_id(%(base)s, (u.place - 1 + %(first)s)::int) as id
-  from unnest(string_to_array(%(items)s, e'\x1e'), %(hashes)s::bigint[], %(keys)s::text[])
-       with ordinality as u(body, hash, key, place)
+  from unnest(string_to_array(%(items)s, e'\x1e'), %(hashes)s::bigint[], %(keys)s::text[], %(contents)s::bytea[])
+       with ordinality as u(body, hash, key, sha256, place)
 ),
 flow as (
   insert into suimon.flows as f (root_id, last_rank)
@@ -69,8 +69,8 @@ born as (
   returning id
 ),
 large as (
-  insert into suimon.payloads (run_id, name, body)
-  select i.id, 'input', i.body from item i where octet_length(i.body) > 8192
+  insert into suimon.payloads (run_id, name, sha256)
+  select i.id, 'input', coalesce(i.sha256, suimon.keep_text(i.body)) from item i where octet_length(i.body) > 8192
   on conflict do nothing
 )
 select count(*) as created from born;
@@ -146,7 +146,7 @@ where f.id = %(fanout)s
   and (f.parent_id = %(run)s or f.parent_id = (select o.parent_id from suimon.fanouts o where o.id = %(own_fanout)s));
 
 -- name: shared
-select f.id, coalesce(f.shared::text, p.body) as shared from suimon.fanouts f
+select f.id, f.shared::text, p.sha256 from suimon.fanouts f
 left join suimon.payloads p on f.shared is null and p.run_id = f.parent_id and p.name = 'shared:' || f.vertex
 where f.id = any (%(ids)s::bigint[]);
 
@@ -158,16 +158,18 @@ order by r.position limit 20;
 
 -- A page of a merge's stream, in item order, from the range of the primary key; at most 1,000 rows.
 -- name: succeeded_page
-select r.position, r.item_key, r.status::text, coalesce(r.output::text, p.body) as value, null as error, r.id::text
+select r.position, r.item_key, r.status::text, r.output::text as value, null as error, r.id::text, p.sha256, c.size
 from suimon.runs r
 left join suimon.payloads p on r.output is null and p.run_id = r.id and p.name = 'output'
+left join suimon.contents c on c.sha256 = p.sha256
 where r.id > suimon.child_id(%(base)s, %(after)s) and r.id <= suimon.child_id(%(base)s, 2147483647) and r.status = 'succeeded'
 order by r.id limit %(n)s;
 
 -- name: succeeded_first_page
-select r.position, r.item_key, r.status::text, coalesce(r.output::text, p.body) as value, null as error, r.id::text
+select r.position, r.item_key, r.status::text, r.output::text as value, null as error, r.id::text, p.sha256, c.size
 from suimon.runs r
 left join suimon.payloads p on r.output is null and p.run_id = r.id and p.name = 'output'
+left join suimon.contents c on c.sha256 = p.sha256
 where r.id >= suimon.child_id(%(base)s, 0) and r.id <= suimon.child_id(%(base)s, 2147483647) and r.status = 'succeeded'
 order by r.id limit %(n)s;
 

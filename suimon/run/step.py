@@ -15,6 +15,8 @@ from suimon.core.events import Event
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.run import finish, spawn
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "step.sql")
 
@@ -45,9 +47,6 @@ class LogText:
 
 def send(conn: Connection, worker: int, steps: Sequence[Step]) -> Any:
     """Send the record of a batch of steps; the cursor holds (run id, vertex) of those stored."""
-    large = [s for s in steps if len(s.output) > finish.INLINE_BYTES]
-    if large:
-        finish.keep_payloads(conn, [(s.id, f"step:{s.vertex}", s.output) for s in large])
     return conn.execute(
         SQL.record,
         {
@@ -64,6 +63,19 @@ def send(conn: Connection, worker: int, steps: Sequence[Step]) -> Any:
         },
         prepare=True,
     )
+
+
+def send_large(conn: Connection, steps: Sequence[Step], kept: Kept) -> None:
+    """Send, after the record, the references to the large results of those that were ours."""
+    large = [s for s in steps if len(s.output) > finish.INLINE_BYTES]
+    if large:
+        columns = {
+            "ids": [s.id for s in large],
+            "claims": [s.claim_no for s in large],
+            "vertices": [s.vertex for s in large],
+            "contents": [kept[s.output] for s in large],
+        }
+        conn.execute(SQL.refer_outputs, columns)
 
 
 def skip(conn: Connection, *, holder: spawn.Holder, vertices: Sequence[str]) -> None:
@@ -125,15 +137,16 @@ def keep_part(
 ) -> None:
     """Store one part of an artifact, under the fence; raises LostRunError."""
 
-    def act() -> None:
+    def act(kept: Kept) -> None:
         with transaction(conn):
             spawn.fence(conn, holder)
             place = _place(holder, vertex, name)
-            conn.execute(SQL.keep_part, {**place, "part": part, "body": body})
+            kept.write(conn)
+            conn.execute(SQL.keep_part, {**place, "part": part, "sha256": kept[body]})
             if last:  # an earlier try may have written a longer file
                 conn.execute(SQL.drop_parts, {**place, "part": part + 1})
 
-    retrying(act)
+    payload.keeping(conn, [body], lambda kept: retrying(lambda: act(kept)))
 
 
 def _place(holder: spawn.Holder, vertex: str, name: str) -> dict[str, Any]:
@@ -158,7 +171,9 @@ def of_runs(
     conn: Connection, ids: Sequence[str]
 ) -> list[tuple[str, str, str, str | None, str | None]]:
     """(run id, vertex, status, output JSON, error JSON) of every recorded step of these runs."""
+    rows = conn.execute(SQL.of_runs, {"ids": list(ids)}).fetchall()
+    large = payload.read(conn, (row[4] for row in rows))
     return [
-        (str(r), str(v), str(s), o, e)
-        for r, v, s, o, e in conn.execute(SQL.of_runs, {"ids": list(ids)}).fetchall()
+        (str(r), str(v), str(s), o if content is None else large[content].decode(), e)
+        for r, v, s, o, content, e in rows
     ]

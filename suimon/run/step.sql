@@ -29,13 +29,22 @@ kept as (
 )
 select id::text, vertex from advanced;
 
+-- The large results of steps that were recorded under these very claims.
+-- name: refer_outputs
+insert into suimon.payloads (run_id, name, sha256)
+select s.run_id, 'step:' || s.vertex, d.sha256
+from unnest(%(ids)s::uuid[], %(claims)s::int[], %(vertices)s::text[], %(contents)s::bytea[]) as d(id, claim_no, vertex, sha256)
+join suimon.steps s on s.run_id = d.id and s.vertex = d.vertex
+where s.status = 'succeeded' and s.claim_no = d.claim_no
+on conflict (run_id, name) do update set sha256 = excluded.sha256;
+
 -- name: skip
 insert into suimon.steps (run_id, vertex, status, attempt, claim_no)
 select %(run)s, u.vertex, 'skipped', 0, %(claim_no)s from unnest(%(vertices)s::text[]) as u(vertex)
 on conflict (run_id, vertex) do nothing;
 
 -- name: of_runs
-select s.run_id::text, s.vertex, s.status, coalesce(s.output::text, p.body) as output, s.error::text
+select s.run_id::text, s.vertex, s.status, s.output::text, p.sha256, s.error::text
 from suimon.steps s
 left join suimon.payloads p on s.output is null and s.status = 'succeeded' and p.run_id = s.run_id and p.name = 'step:' || s.vertex
 where s.run_id = any (%(ids)s::uuid[]);
@@ -59,9 +68,9 @@ values (%(run)s, %(vertex)s, %(name)s, %(value)s, %(claim_no)s)
 on conflict (run_id, vertex, name) do nothing;
 
 -- name: keep_part
-insert into suimon.artifacts as a (run_id, vertex, name, part, body, claim_no)
-values (%(run)s, %(vertex)s, %(name)s, %(part)s, %(body)s, %(claim_no)s)
-on conflict (run_id, vertex, name, part) do update set body = excluded.body, claim_no = excluded.claim_no;
+insert into suimon.artifacts as a (run_id, vertex, name, part, sha256, claim_no)
+values (%(run)s, %(vertex)s, %(name)s, %(part)s, %(sha256)s, %(claim_no)s)
+on conflict (run_id, vertex, name, part) do update set sha256 = excluded.sha256, claim_no = excluded.claim_no;
 
 -- name: drop_parts
 delete from suimon.artifacts a

@@ -20,6 +20,9 @@ from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import InputRefused, QueueFull, SuimonError, UnknownPipeline
 from suimon.run import lane, quotas, wake
+from suimon.run.finish import INLINE_BYTES
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "submit.sql")
 
@@ -127,6 +130,11 @@ def labels_of(conn: Connection, run_id: str) -> list[str]:
     return [] if row is None or row[0] is None else list(row[0])
 
 
+def large(requests: Sequence[Request]) -> list[bytes]:
+    """The inputs that are too large for a row."""
+    return [r.input for r in requests if len(r.input) > INLINE_BYTES]
+
+
 @dataclass(frozen=True, slots=True)
 class Born:
     """A run that began to exist, as ``follow`` needs it."""
@@ -145,8 +153,12 @@ def insert(
     *,
     asking: int | None,
     labels: Sequence[str] = (),
+    kept: Kept = payload.NOTHING,
 ) -> tuple[list[str], list[Born]]:
     """The statement alone, in the caller's transaction; returns all ids and what was born.
+
+    ``kept`` are the large inputs, which the caller makes ready before its transaction; those that
+    are not in it are kept as they are.
 
     Who is not born lost to an earlier run with its key (see ``existing``), or there was no room for
     ``asking`` more. At most ``BATCH`` requests; ``follow`` comes after the commit.
@@ -159,7 +171,9 @@ def insert(
         "inputs": [r.input.decode() for r in requests],
         "asking": asking,
         "labels": list(labels) or None,
+        "contents": [kept.get(r.input) for r in requests] if kept else None,
     }
+    kept.write(conn)
     born = [Born(*row) for row in conn.execute(SQL.submit, params).fetchall()]
     free = {one.pool for one in born if one.lane is None}
     if free:
@@ -188,14 +202,14 @@ def _submit_batch(
     asking: int | None,
     labels: Sequence[str],
 ) -> list[Submitted]:
-    def act() -> tuple[list[str], list[Born]]:
+    def act(kept: Kept) -> tuple[list[str], list[Born]]:
         ids: list[str] = []
         born: list[Born] = []
         with transaction(conn):
             for start in range(0, len(batch), BATCH):
                 part = batch[start : start + BATCH]
                 room_for = asking if start == 0 else None
-                some, made = insert(conn, pipeline, part, asking=room_for, labels=labels)
+                some, made = insert(conn, pipeline, part, asking=room_for, labels=labels, kept=kept)
                 ids += some
                 born += made
                 if not born:  # no room for all: then for none (or they exist, and are asked for)
@@ -203,7 +217,7 @@ def _submit_batch(
                     break
         return ids, born
 
-    ids, born = retrying(act)
+    ids, born = payload.keeping(conn, large(batch), lambda kept: retrying(lambda: act(kept)))
     follow(conn, pipeline, born)
     made = {one.id for one in born}
     if len(made) == len(batch):

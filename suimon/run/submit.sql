@@ -13,7 +13,7 @@ select name from suimon.pipelines order by name limit 1000;
 -- name: submit
 select id::text, pool, lane, lane_rank, lane_limit
 from suimon.new_runs(%(pipeline)s, %(ids)s::uuid[], %(keys)s::text[], %(inputs)s::text[], %(asking)s::int,
-                     %(labels)s::text[]);
+                     %(labels)s::text[], %(contents)s::bytea[]);
 
 -- Whose key has its run already, and whether that was asked with the same input.
 -- name: existing
@@ -34,8 +34,3 @@ select id, status from suimon.runs
 where pipeline = %(pipeline)s and parent_id is null and status in ('queued', 'running', 'waiting')
   and (%(lane)s::text is null or lane = %(lane)s)
 order by id limit 1;
-
--- name: keep_payload
-insert into suimon.payloads (run_id, name, body)
-select * from unnest(%(run_ids)s::uuid[], %(names)s::text[], %(bodies)s::text[])
-on conflict (run_id, name) do update set body = excluded.body;

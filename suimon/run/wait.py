@@ -10,7 +10,7 @@ approval is decided once, in whatever process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from suimon.db.statements import statements
 from suimon.errors import Conflict, RunNotFound
 from suimon.run import claim, finish, spawn, wake
 from suimon.run.spawn import Holder, LostRunError
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "wait.sql")
 
@@ -143,10 +145,12 @@ def wait_for(
 ) -> Waited:
     """A WAIT vertex: over by now, or not. ``after_s`` is the timer, or the signal's timeout.
 
-    Raises LostRunError.
+    Raises LostRunError, and StoreUnavailable for a large signal.
     """
+    large: list[bytes | None] = []
 
     def act() -> Waited:
+        large.clear()
         with transaction(conn):
             _fence(conn, holder)
             opened = conn.execute(
@@ -166,6 +170,7 @@ def wait_for(
                     SQL.signal_of, {"run": holder.run_id, "name": signal}
                 ).fetchone()
                 if found is not None:
+                    large.append(found[1])
                     return Waited(over=True, value=found[0] or "null")
                 if due:
                     return Waited(over=True, timed_out=True)
@@ -174,7 +179,10 @@ def wait_for(
                 return Waited(over=True, value="{}")
             return Waited(over=False, in_s=in_s)
 
-    return retrying(act)
+    waited = retrying(act)
+    if any(large):  # (read after the commit: nobody waits for an object store under a lock)
+        return replace(waited, value=payload.text(conn, None, large[0]) or "null")
+    return waited
 
 
 def open_deadline(conn: Connection, holder: Holder, vertex: str | None, deadline_s: float) -> float:
@@ -219,25 +227,28 @@ def send_signal(conn: Connection, run_id: str, name: str, data: bytes, *, by: st
     Raises RunNotFound, and Conflict when the run has ended.
     """
 
-    def act() -> bool:
+    small = len(data) <= finish.INLINE_BYTES
+
+    def act(kept: Kept) -> bool:
         with transaction(conn):
             status, _ = _lock_run(conn, run_id)
             if status in ("succeeded", "failed", "timed_out", "cancelled"):
                 msg = f"run {run_id} has ended ({status}); nobody would hear the signal"
                 raise Conflict(msg, hint="Signals are for runs that are not over.")
-            small = len(data) <= finish.INLINE_BYTES
-            kept = conn.execute(
+            first = conn.execute(
                 SQL.keep_signal,
                 {"run": run_id, "name": name, "data": data.decode() if small else None, "by": by},
             ).fetchone()
-            if kept is None:
+            if first is None:
                 return False
             if not small:
-                finish.keep_payloads(conn, [(run_id, f"signal:{name}", data.decode())])
+                kept.write(conn)
+                payload.refer(conn, [(run_id, f"signal:{name}", kept[data])])
             _wake(conn, run_id)
             return True
 
-    return retrying(act)
+    large = [] if small else [data]
+    return payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
 
 
 def ask(

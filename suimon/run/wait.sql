@@ -18,7 +18,7 @@ returning s.due_at is not null and s.due_at <= clock_timestamp() as due,
           case when s.due_at is not null then greatest(extract(epoch from s.due_at - clock_timestamp()), 0) end::float8 as in_s;
 
 -- name: signal_of
-select coalesce(s.data::text, p.body) as data from suimon.signals s
+select s.data::text, p.sha256 from suimon.signals s
 left join suimon.payloads p on s.data is null and p.run_id = s.run_id and p.name = 'signal:' || s.name
 where s.run_id = %(run)s and s.name = %(name)s;
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import orjson
@@ -25,6 +25,7 @@ from suimon.errors import DataRefused, InputRefused, UnknownPipeline
 from suimon.run import pause as pauses
 from suimon.run import submit
 from suimon.run.submit import Born, Request
+from suimon.store import payload
 from suimon.triggers.fire import BATCH, full
 
 log = logging.getLogger("suimon.doors")
@@ -51,6 +52,7 @@ class _Waiting:
     input: str | None
     tries: int
     age_s: float
+    content: bytes | None
 
 
 def deliver(conn: Connection, trigger_id: int) -> float | None:
@@ -80,7 +82,7 @@ def _deliver(conn: Connection, trigger_id: int) -> tuple[float | None, str, list
         return None, "", []
     _, pipeline, pause, retry_in_s = held
     where = {"trigger": trigger_id, "n": BATCH}
-    waiting = [_Waiting(*row) for row in conn.execute(SQL.waiting, where).fetchall()]
+    waiting = _read(conn, conn.execute(SQL.waiting, where).fetchall())
     if not waiting:
         conn.execute(SQL.go_on, {"trigger": trigger_id})
         return None, pipeline, []
@@ -96,6 +98,17 @@ def _deliver(conn: Connection, trigger_id: int) -> tuple[float | None, str, list
     if not fine:
         return 0.0, pipeline, []
     return _hand_over(conn, trigger_id, pipeline, fine)
+
+
+def _read(conn: Connection, rows: Sequence[tuple[Any, ...]]) -> list[_Waiting]:
+    """With their inputs, as many of them as a page of large ones holds."""
+    rows = rows[: payload.within_page(size or 0 for *_, size in rows)]
+    found = [_Waiting(*row[:6]) for row in rows]
+    large = payload.read(conn, (one.content for one in found))
+    return [
+        one if one.content is None else replace(one, input=large[one.content].decode())
+        for one in found
+    ]
 
 
 def _sort_out(
@@ -149,7 +162,12 @@ def _submit(
 ) -> tuple[list[Born], dict[str, str]]:
     """What was born, and delivery → run; one without a run met others that took the room."""
     requests = [Request((one.input or "").encode(), one.key) for one in going]
-    ids, born = submit.insert(conn, pipeline, requests, asking=len(requests))
+    # its run refers to what the delivery has referred to
+    large: dict[str | bytes, bytes] = {
+        r.input: o.content for r, o in zip(requests, going, strict=True) if o.content
+    }
+    kept = payload.known(large)
+    ids, born = submit.insert(conn, pipeline, requests, asking=len(requests), kept=kept)
     made = {one.id for one in born}
     known = submit.existing(conn, pipeline, requests)
     done: dict[str, str] = {}

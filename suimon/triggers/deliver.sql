@@ -10,9 +10,11 @@ from suimon.triggers t where t.id = %(trigger)s for no key update of t skip lock
 
 -- The oldest that wait.
 -- name: waiting
-select d.id::text, d.key, coalesce(d.input::text, p.body) as input, d.tries,
-       extract(epoch from clock_timestamp() - d.arrived_at)::float8 as age_s
-from suimon.deliveries d left join suimon.payloads p on p.run_id = d.id and p.name = 'delivery'
+select d.id::text, d.key, d.input::text, d.tries, extract(epoch from clock_timestamp() - d.arrived_at)::float8 as age_s,
+       p.sha256, c.size
+from suimon.deliveries d
+left join suimon.payloads p on d.input is null and p.run_id = d.id and p.name = 'delivery'
+left join suimon.contents c on c.sha256 = p.sha256
 where d.trigger_id = %(trigger)s and d.state = 'waiting' order by d.seq limit %(n)s;
 
 -- name: delivered

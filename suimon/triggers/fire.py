@@ -21,7 +21,10 @@ from suimon.db.statements import statements
 from suimon.errors import Conflict, QueueFull, SuimonError
 from suimon.run import pause as pauses
 from suimon.run import submit
+from suimon.run.finish import INLINE_BYTES
 from suimon.run.submit import Born, Request
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 SQL = statements(__package__, "fire.sql")
 
@@ -86,11 +89,16 @@ def arrive(conn: Connection, to: Trigger, arrivals: Sequence[Arrival]) -> int:
     new = 0
     for start in range(0, len(arrivals), BATCH):
         batch = arrivals[start : start + BATCH]
-        new += retrying(lambda batch=batch: _arrive(conn, to, batch))  # type: ignore[misc]
+        large = [a.input for a in batch if len(a.input) > INLINE_BYTES]
+
+        def act(kept: Kept, batch: Sequence[Arrival] = batch) -> int:
+            return retrying(lambda: _arrive(conn, to, batch, kept))
+
+        new += payload.keeping(conn, large, act)
     return new
 
 
-def _arrive(conn: Connection, to: Trigger, batch: Sequence[Arrival]) -> int:
+def _arrive(conn: Connection, to: Trigger, batch: Sequence[Arrival], kept: Kept) -> int:
     params = {
         "trigger": to.id,
         "pipeline": to.pipeline,
@@ -99,8 +107,10 @@ def _arrive(conn: Connection, to: Trigger, batch: Sequence[Arrival]) -> int:
         "sources": [a.source[:500] for a in batch],
         "inputs": [a.input.decode() for a in batch],
         "details": [None if a.detail is None else _text(a.detail) for a in batch],
+        "contents": [kept.get(a.input) for a in batch] if kept else None,
     }
     with transaction(conn):
+        kept.write(conn)
         stored = len(conn.execute(SQL.arrive, params).fetchall())
         if stored:
             conn.execute(SQL.tell_keepers)
@@ -117,13 +127,15 @@ def start_now(conn: Connection, to: Trigger, arrival: Arrival) -> Answer:
     door.check_input(orjson.loads(goal.graph), orjson.loads(arrival.input))
     pauses.check(conn, to.pipeline)
 
-    def act() -> tuple[Answer, list[Born]]:
+    large = [arrival.input] if len(arrival.input) > INLINE_BYTES else []
+
+    def act(kept: Kept) -> tuple[Answer, list[Born]]:
         with transaction(conn):
-            return _start_now(conn, to, arrival)
+            return _start_now(conn, to, arrival, kept)
 
     for _ in range(3):  # who loses a race finds the winner's delivery the next time
         try:
-            answer, born = retrying(act)
+            answer, born = payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
         except _RaceLostError:
             continue
         submit.follow(conn, to.pipeline, born)
@@ -132,7 +144,9 @@ def start_now(conn: Connection, to: Trigger, arrival: Arrival) -> Answer:
     raise Conflict(msg, hint="Send it again.")
 
 
-def _start_now(conn: Connection, to: Trigger, arrival: Arrival) -> tuple[Answer, list[Born]]:
+def _start_now(
+    conn: Connection, to: Trigger, arrival: Arrival, kept: Kept
+) -> tuple[Answer, list[Born]]:
     request = Request(arrival.input, arrival.key)
     delivery = submit.uuid7()
     if arrival.key is not None and (known := _known(conn, to, arrival)) is not None:
@@ -151,9 +165,12 @@ def _start_now(conn: Connection, to: Trigger, arrival: Arrival) -> tuple[Answer,
             raise QueueFull(msg, hint=hint)
         if not _store(conn, to, arrival, delivery, "waiting", None, why=why):
             return _lost(conn, to, arrival), []
+        if kept:
+            kept.write(conn)
+            payload.refer(conn, [(delivery, "delivery", kept[arrival.input])])
         conn.execute(SQL.tell_keepers)
         return Answer(delivery, None, reason=why), []
-    ids, born = submit.insert(conn, to.pipeline, [request], asking=1)
+    ids, born = submit.insert(conn, to.pipeline, [request], asking=1, kept=kept)
     if born:
         if not _store(conn, to, arrival, delivery, "delivered", ids[0]):
             raise _RaceLostError  # the run is rolled back with this transaction
@@ -170,9 +187,11 @@ def _known(conn: Connection, to: Trigger, arrival: Arrival) -> Answer | None:
     found = conn.execute(SQL.by_key, {"trigger": to.id, "key": arrival.key}).fetchone()
     if found is None and run is None:
         return None
-    delivery, run_id, state, why, stored = found or (None, None, "delivered", None, None)
+    none = (None, None, "delivered", None, None, None)
+    delivery, run_id, state, why, inline, content = found or none
     if run is not None:
         return Answer(delivery or run.id, run.id, duplicate=True, same_input=run.same_input)
+    stored = payload.text(conn, inline, content)
     same = stored is None or orjson.loads(stored) == orjson.loads(arrival.input)
     reason = {"waiting": why, "delivered": None}.get(state, state)
     return Answer(delivery, run_id, duplicate=True, same_input=same, reason=reason)
@@ -220,11 +239,7 @@ def _store(
         "input": text,
         "detail": None if arrival.detail is None else _text(arrival.detail),
     }
-    if conn.execute(SQL.store_one, params).fetchone() is None:
-        return False
-    if len(text.encode()) > 8192:
-        conn.execute(SQL.keep_input, {"id": delivery, "input": text})
-    return True
+    return conn.execute(SQL.store_one, params).fetchone() is not None
 
 
 def _text(value: Any) -> str:

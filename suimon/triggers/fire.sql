@@ -10,8 +10,9 @@ select t.id, t.pipeline, t.name, t.kind, t.spec, t.note from suimon.triggers t w
 -- A key that waits, was delivered, is dead or discarded passes by; so does one whose run outlived its delivery.
 -- name: arrive
 with arrived as materialized (
-  select a.* from unnest(%(ids)s::uuid[], %(keys)s::text[], %(sources)s::text[], %(inputs)s::text[], %(details)s::text[])
-       with ordinality as a(id, key, source, input, detail, place)
+  select a.* from unnest(%(ids)s::uuid[], %(keys)s::text[], %(sources)s::text[], %(inputs)s::text[], %(details)s::text[],
+                        %(contents)s::bytea[])
+       with ordinality as a(id, key, source, input, detail, sha256, place)
   where a.key is null or not exists (
     select from suimon.idempotency_keys k where k.pipeline = %(pipeline)s and k.key_hash = sha256(convert_to(a.key, 'UTF8')))
 ),
@@ -23,8 +24,9 @@ stored as (
   returning id
 ),
 large as (
-  insert into suimon.payloads (run_id, name, body)
-  select a.id, 'delivery', a.input from arrived a join stored s on s.id = a.id where octet_length(a.input) > 8192
+  insert into suimon.payloads (run_id, name, sha256)
+  select a.id, 'delivery', coalesce(a.sha256, suimon.keep_text(a.input))
+  from arrived a join stored s on s.id = a.id where octet_length(a.input) > 8192
 )
 select id::text from stored;
 
@@ -47,11 +49,8 @@ select %(id)s, %(trigger)s, %(state)s, case when %(state)s <> 'waiting' then clo
 on conflict (trigger_id, key) where key is not null and state in ('waiting', 'delivered', 'dead', 'discarded') do nothing
 returning id::text;
 
--- name: keep_input
-insert into suimon.payloads (run_id, name, body) values (%(id)s, 'delivery', %(input)s);
-
 -- name: by_key
-select d.id::text, d.run_id::text, d.state, d.why, coalesce(d.input::text, p.body) as input from suimon.deliveries d
+select d.id::text, d.run_id::text, d.state, d.why, d.input::text, p.sha256 from suimon.deliveries d
 left join suimon.payloads p on p.run_id = d.id and p.name = 'delivery'
 where d.trigger_id = %(trigger)s and d.key = %(key)s and d.state in ('waiting', 'delivered', 'dead', 'discarded');
 

@@ -1,8 +1,8 @@
 """The fused transaction: everything a worker has to say, and the next claim, in one round trip.
 
 Order (the engine's lock order): lane locks, logs, steps, finishes, tries that come again,
-interruptions, releases, settle, admit, claim, head, commit. Several statements in one pipeline,
-because what must see the effect of a lock has to be a later statement.
+interruptions, releases, settle, admit, claim, head, large results, commit. Several statements in
+one pipeline, because what must see the effect of a lock has to be a later statement.
 
 A batch that meets a data error (a value PostgreSQL cannot store) is sent again in halves, so that
 one bad row does not take the others along; a single bad row ends its run with that error.
@@ -22,8 +22,10 @@ from suimon.db.connect import Connection, retrying, transaction
 from suimon.outbox import emit
 from suimon.run import claim, finish, lane, rescue, step, wait, wake
 from suimon.run.claim import Claimed
-from suimon.run.finish import Again, Ended, Settled
+from suimon.run.finish import INLINE_BYTES, Again, Ended, Settled
 from suimon.run.step import LogText, Step
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 #: Events of one transaction, which others wait for; more are told in several.
 EVENTS: Final = 2_000
@@ -129,8 +131,10 @@ def _execute(conn: Connection, batch: Batch) -> Outcome:
     """In one transaction, or in halves: too many events in it, or a row that cannot be stored."""
     if _events(batch) > EVENTS and len(batch.ended) + len(batch.steps) > 1:
         return _in_halves(conn, batch)
+    results = [e.output for e in batch.ended] + [s.output for s in batch.steps]
+    large = [text for text in results if len(text) > INLINE_BYTES]
     try:
-        return retrying(lambda: _send(conn, batch))
+        return payload.keeping(conn, large, lambda kept: retrying(lambda: _send(conn, batch, kept)))
     except (psycopg.DataError, psycopg.IntegrityError) as error:
         if not (batch.ended or batch.steps or batch.again or batch.logs):
             raise
@@ -144,7 +148,7 @@ def _events(batch: Batch) -> int:
     return sum(map(len, told))
 
 
-def _send(conn: Connection, batch: Batch) -> Outcome:
+def _send(conn: Connection, batch: Batch, kept: Kept = payload.NOTHING) -> Outcome:
     """One pipeline. Answers are read after its end."""
     answers: list[Answer] = []
     with conn.pipeline(), transaction(conn):
@@ -156,6 +160,10 @@ def _send(conn: Connection, batch: Batch) -> Outcome:
         answers += _send_follows(conn, batch)
         if batch.want is not None:
             answers += _send_claim(conn, batch, batch.want)
+        if kept:  # last, since others may keep the same; only of those that are recorded by now
+            kept.write(conn)
+            finish.send_large(conn, batch.ended, kept)
+            step.send_large(conn, batch.steps, kept)
     outcome = Outcome()
     for read, cursor in answers:
         read(outcome, cursor)

@@ -179,6 +179,8 @@ class Intake:
         missing = programs.missing(run.graph_id, run.vertex)
         if missing is not None:
             self._worker.outbox.hold_back(held, f"no_code:{missing}")
+        elif run.unreadable and not run.cancel_requested:
+            self._worker.outbox.park_unreadable(held)
         elif run.cancel_requested:
             held.cancel = True
             if run.vertex is None and not programs.is_single(run.graph_id):

@@ -7,20 +7,26 @@ of log text, after which a batch is due.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 
 from suimon.core import clock
+from suimon.errors import StoreUnavailable
 from suimon.run import rescue
 from suimon.run.finish import Again, Ended
 from suimon.run.step import LogText, Step
 from suimon.worker.batch import Batch
 from suimon.worker.held import Held
 
+log = logging.getLogger("suimon.worker")
+
 LOG_BYTES: Final = 1_000_000
 LOG_SECONDS: Final = 0.5
+#: When a run looks again whose object store did not answer; no try is spent on that.
+UNREADABLE_SECONDS: Final = 15.0
 #: Longer text is stored in pieces: the driver needs some 90 bytes for each character it escapes.
 LOG_PIECE_CHARS: Final = 64 * 1024
 
@@ -102,6 +108,22 @@ class Outbox:
         """A task asked to be called again later, or waits for its turn: no try is spent."""
         self._touch(None, None)
         self.later.append((*held.fence, delay_s, reason))
+
+    def could_not(self, held: Held, error: Exception) -> None:
+        """The database could not do what this run needs: it ends failed, and the log says why.
+
+        What lies in an object store that does not answer is waited for, at the cost of no try.
+        """
+        if isinstance(error, StoreUnavailable) and not held.cancel:
+            self.park_unreadable(held)
+            return
+        log.error("run %s: %s: %s", held.run.id, type(error).__name__, error)
+        what = {"type": type(error).__name__, "message": str(error)[:2000]}
+        self.end_failed(held, "failed", what)
+
+    def park_unreadable(self, held: Held) -> None:
+        """What it needs lies in an object store that does not answer: it looks again later."""
+        self.park_later(held, UNREADABLE_SECONDS, "unreadable")
 
     def step(self, step: Step) -> None:
         """A vertex has ended."""

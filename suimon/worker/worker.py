@@ -304,13 +304,9 @@ class Worker:
         self.sender.reconcile_soon()
 
     def failed(self, held: Held, error: Exception) -> None:
-        """The ledger could not do what this run needs: it ends failed, and the log says why."""
-        if held.gone:
-            return
-        log.error("run %s: %s: %s", held.run.id, type(error).__name__, error)
-        self.outbox.end_failed(
-            held, "failed", {"type": type(error).__name__, "message": str(error)[:2000]}
-        )
+        """The ledger could not do what this run needs."""
+        if not held.gone:
+            self.outbox.could_not(held, error)
 
     # ------------------------------------------------------------------ slots tell
 

@@ -18,12 +18,24 @@ from suimon.db.connect import connect
 
 __all__ = ["engine", "own_engine", "own_server"]
 
-_KEPT = ("pipelines", "graphs", "meta", "migrations", "duties", "pools", "run_edges", "lanes")
+_KEPT = (
+    "pipelines",
+    "graphs",
+    "meta",
+    "migrations",
+    "duties",
+    "pools",
+    "run_edges",
+    "lanes",
+    "store",
+)
 _EMPTY = """
 do $$ declare names text; begin
   select string_agg(format('suimon.%I', tablename), ', ') into names
   from pg_tables where schemaname = 'suimon' and tablename <> all ('{KEPT}');
   execute 'truncate ' || names || ' restart identity cascade';
+  insert into suimon.store_usage (shard) select generate_series(0, 15);
+  update suimon.store set object_url = null;
 end $$"""
 
 

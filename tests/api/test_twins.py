@@ -18,6 +18,8 @@ TWINS: dict[str, tuple[str, str]] = {
     "runs why": ("GET", f"{RUN}/why"),
     "runs children": ("GET", f"{RUN}/children"),
     "runs logs": ("GET", f"{RUN}/logs"),
+    "runs artifacts": ("GET", f"{RUN}/artifacts"),
+    "runs artifact": ("GET", f"{RUN}/artifact"),
     "runs retry": ("POST", f"{RUN}/retry"),
     "runs cancel": ("POST", f"{RUN}/cancel"),
     "runs rerun": ("POST", f"{RUN}/rerun"),
@@ -72,6 +74,7 @@ TWINS: dict[str, tuple[str, str]] = {
     "status": ("GET", "/api/v1/status"),
     "doctor": ("GET", "/api/v1/doctor"),
     "storage": ("GET", "/api/v1/storage"),
+    "storage set": ("PUT", "/api/v1/storage/objects"),
     "prune": ("POST", "/api/v1/prune"),
     "audit list": ("GET", "/api/v1/audit"),
     "db status": ("GET", "/api/v1/migrations"),
@@ -95,6 +98,8 @@ def commands(group: click.Group, before: str = "") -> Iterator[str]:
         found = group.get_command(context, name)
         if isinstance(found, click.Group):
             yield from commands(found, f"{before}{name} ")
+            if found.invoke_without_command:
+                yield f"{before}{name}"
         elif found is not None and not found.hidden:
             yield f"{before}{name}"
 

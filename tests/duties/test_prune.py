@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.contents import wrong_counts
 from support.lab import SPAWN_GRAPH, Lab
 from support.pruning import ended, furnish, grow_old, left, older_id, tree, unreachable
 from support.sessions import Sessions
@@ -81,6 +82,7 @@ def test_a_tree_goes_with_all_that_hangs_on_it(lab: Lab) -> None:
     assert (done.roots, done.runs) == (1, 4)
     assert left(lab) == before
     assert not unreachable(lab)
+    assert not wrong_counts(lab.conn)
 
 
 def test_batches_are_bounded(lab: Lab) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from support.contents import wrong_counts
 from support.lab import SPAWN_GRAPH, Lab
 from support.pruning import furnish, left, tree, unreachable
 from support.wait import wait_until
@@ -73,6 +74,7 @@ def test_killed_in_the_middle(lab: Lab, db_url: str, statement: str, nth: int) -
         "the server noticed",
     )
     assert not unreachable(lab)
+    assert not wrong_counts(lab.conn)
     if statement != "mark":
         assert lab.one("select reason from suimon.runs where id = %s", parent.id) == "pruning"
     # what its pipeline says now does not matter: the mark is a promise
@@ -80,3 +82,5 @@ def test_killed_in_the_middle(lab: Lab, db_url: str, statement: str, nth: int) -
     done = prune.prune(lab.conn)
     assert done.roots == 1
     assert left(lab) == {}
+    assert lab.one("select count(*) from suimon.contents") == 0
+    assert lab.one("select suimon.store_bytes()") == 0

@@ -28,7 +28,8 @@ def put(lab: Lab, state: str, days: float, *, ended: float | None = None) -> str
         " else clock_timestamp() - make_interval(secs => %s) end from suimon.triggers t",
         made, state, made, state, (days if ended is None else ended) * 86_400,
     )  # fmt: skip
-    lab.sql("insert into suimon.payloads (run_id, name, body) values (%s, 'delivery', '{}')", made)
+    lab.sql("insert into suimon.payloads (run_id, name, sha256)"
+            " values (%s, 'delivery', suimon.keep_text('{}'))", made)  # fmt: skip
     return made
 
 

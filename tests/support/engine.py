@@ -18,16 +18,18 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 
 from suimon.db.connect import Connection, connect
 from suimon.run import cancel, doors, retry, submit
 from suimon.worker import processes
+from support.contents import read_payload
 from support.project import Project
 from support.wait import wait_until
 from support.worker_process import PATIENCE_SECONDS, WorkerProcess, carrying
@@ -39,8 +41,7 @@ MAIN = Path(__file__).with_name("worker_main.py")
 
 _RUN = """
 select r.id::text, r.pipeline, r.status::text, r.attempt, r.claim_no, r.interruptions, r.reason,
-       coalesce(r.output, (select p.body::jsonb from suimon.payloads p
-                           where p.run_id = r.id and p.name = 'output')) as output,
+       r.output,
        r.error, r.started_at, r.finished_at, r.created_at, r.worker_id,
        (select w.name from suimon.workers w where w.id = r.worker_id) as worker
 from suimon.runs r where r.id = %s"""
@@ -182,7 +183,11 @@ class Engine:
         return [one.id for one in doors.start_many(self.conn, pipeline, inputs)]
 
     def run(self, run_id: str) -> Run:
-        return Run(*self.sql(_RUN, run_id)[0])
+        found = Run(*self.sql(_RUN, run_id)[0])
+        if found.output is None and found.status == "succeeded":
+            large = read_payload(self.conn, run_id, "output")
+            return found if large is None else replace(found, output=orjson.loads(large))
+        return found
 
     def wait(
         self, run_id: str, status: str | None = "succeeded", patience: float = PATIENCE_SECONDS

@@ -99,6 +99,7 @@ class Lab:
         params = {
             "pipeline": pipeline, "ids": [run], "keys": [None], "inputs": ["{}"], "asking": None,
             "labels": None,
+            "contents": None,
         }  # fmt: skip
         (conn or self.conn).execute(submit.SQL.submit, params)
         return run

@@ -80,6 +80,7 @@ _TYPES = {
     "keys": "text[]",
     "inputs": "text[]",
     "asking": "int",
+    "contents": "bytea[]",
 }
 
 

@@ -51,14 +51,15 @@ def furnish(lab: Lab, run: str) -> None:
             " values (%s, 'x', 'succeeded', 1, 1) on conflict do nothing", run)  # fmt: skip
     lab.sql("insert into suimon.attempts (run_id, claim_no, vertex, attempt, how)"
             " values (%s, 99, 'x', 1, 'failed')", run)  # fmt: skip
-    lab.sql("insert into suimon.payloads (run_id, name, body) values (%s, 'extra', '1')", run)
+    lab.sql("insert into suimon.payloads (run_id, name, sha256)"
+            " values (%s, 'extra', suimon.keep_text('1'))", run)  # fmt: skip
     lab.sql(
         "insert into suimon.logs (run_id, claim_no, stream, body) values (%s, 1, 'log', 'x')", run
     )
     lab.sql("insert into suimon.checkpoints (run_id, vertex, name, value, claim_no)"
             " values (%s, 'x', 'y', '1', 1)", run)  # fmt: skip
-    lab.sql("insert into suimon.artifacts (run_id, vertex, name, body, claim_no)"
-            " values (%s, 'x', 'y', 'z', 1)", run)  # fmt: skip
+    lab.sql("insert into suimon.artifacts (run_id, vertex, name, sha256, claim_no)"
+            " values (%s, 'x', 'y', suimon.keep_text('z'), 1)", run)  # fmt: skip
     lab.sql("insert into suimon.signals (run_id, name, sent_by) values (%s, 's', 'me')", run)
     lab.sql("insert into suimon.approvals (run_id, vertex, pipeline) values (%s, 'x', 'p')", run)
     lab.sql("insert into suimon.progress (run_id, done, total) values (%s, 1, 2)", run)

@@ -6,6 +6,7 @@ import threading
 
 import orjson
 import pytest
+from support.contents import read_payload
 from support.lab import Lab
 
 from suimon.db.connect import Connection, connect
@@ -142,8 +143,12 @@ def test_a_large_input_travels_unharmed_and_leaves_no_copy(doors: Doors) -> None
     text = orjson.dumps({"name": "x" * 20_000})
     fire.arrive(doors.conn, to, [Arrival(text, "large")])
     deliver.deliver(doors.conn, to.id)
-    bodies = doors.conn.execute("select name, body from suimon.payloads").fetchall()
-    assert [(name, orjson.loads(body)) for name, body in bodies] == [("input", orjson.loads(text))]
+    ((run, name),) = doors.conn.execute("select run_id, name from suimon.payloads").fetchall()
+    assert name == "input"
+    assert read_payload(doors.conn, run, name) == text
+    assert doors.conn.execute("select size, refs from suimon.contents").fetchall() == [
+        (len(text), 1)
+    ]
 
 
 def test_two_takers_at_once_make_each_run_once(doors: Doors, db_url: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from support.contents import read_payload
 from support.lab import Lab
 
 from suimon.core import signatures
@@ -287,7 +288,7 @@ def test_a_large_body_is_stored_whole(conn: Connection) -> None:
     to = listen(lab, maxBody=2_000_000)
     text = "x" * 1_500_000
     run = told(post(conn, to, call({"text": text}, key="k")))["run_id"]
-    body = lab.one("select body from suimon.payloads where run_id = %s", run)
+    body = read_payload(lab.conn, run, "input")
     assert orjson.loads(body)["body"]["text"] == text
     assert told(post(conn, to, call({"text": text}, key="k")))["same_input"] is True
 

@@ -336,7 +336,7 @@ create table suimon.artifacts (
   vertex text not null,
   name text not null,
   part int not null default 0,         -- in parts of at most 1 MiB
-  body bytea not null check (octet_length(body) <= 1048576),
+  sha256 bytea not null,               -- in contents
   claim_no int not null,
   at timestamptz not null default clock_timestamp(),
   primary key (run_id, vertex, name, part)
@@ -389,7 +389,7 @@ create table suimon.duties (
 insert into suimon.duties (name, every_ms) values
   ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000),
   ('repair', 60000), ('flows', 300000), ('prune', 300000), ('doors', 30000), ('pauses', 30000), ('notices', 30000),
-  ('wakes', 30000), ('quotas', 30000);
+  ('wakes', 30000), ('quotas', 30000), ('contents', 300000);
 
 -- --------------------------------------------------------------------------------------------------- doors
 
@@ -652,14 +652,46 @@ create table suimon.quota_holds (
 
 -- ------------------------------------------------------------------------------------------- large and long
 
--- Inputs, results and step results above 8 KB and up to 16 MiB, as the JSON text itself.
+-- What is too large for a row, once for all that refer to it. refs is counted by the database (count_references): a
+-- content that nobody refers to any more goes at once, one with an object after the duty has deleted that.
+create table suimon.contents (
+  sha256 bytea primary key check (octet_length(sha256) = 32),  -- of the bytes as they were given
+  size bigint not null check (size between 0 and 16777216),
+  stored bigint not null,              -- bytes as they are kept
+  refs int not null default 0 check (refs >= 0),
+  codec text not null check (codec in ('zstd', 'none')),
+  place text,                          -- URL of its object; readable only where somebody refers to it
+  body bytea,                          -- null: in its object
+  touched_at timestamptz not null default clock_timestamp(),
+  constraint content_is_somewhere check (body is not null or place is not null)
+) with (fillfactor = 90);
+alter table suimon.contents alter column body set storage external;
+-- Intents whose writer died, and objects that nobody refers to: what the duty removes.
+create index contents_unused on suimon.contents (touched_at) where refs = 0;
+
+-- Inputs, results and step results above 8 KB and up to 16 MiB: their JSON text is a content.
 create table suimon.payloads (
   run_id uuid not null,
   name text not null,                  -- input, output, step:VERTEX, shared:FANOUT; delivery, event (by their id)
-  body text not null check (octet_length(body) <= 16777216),
+  sha256 bytea not null,
   created_at timestamptz not null default clock_timestamp(),
   primary key (run_id, name)
 );
+
+-- What all contents take; a row for each of 16 writers, so that two at a time seldom meet.
+create table suimon.store_usage (
+  shard int primary key,
+  db_bytes bigint not null default 0,
+  object_bytes bigint not null default 0
+) with (fillfactor = 20);
+insert into suimon.store_usage (shard) select generate_series(0, 15);
+
+-- Where contents of 64 KiB and more go; null: they stay in the database.
+create table suimon.store (
+  id boolean primary key default true check (id),
+  object_url text
+);
+insert into suimon.store (object_url) values (null);
 
 -- Log text in batches, at most 1 MB an attempt, its beginning and its end kept.
 create table suimon.logs (
@@ -681,6 +713,126 @@ create table suimon.audit (
   target text not null,
   detail jsonb
 );
+
+-- ---------------------------------------------------------------------------------------------- contents
+
+-- Bytes that contents take, in the database and in object stores. Exact, and cheap to ask.
+create function suimon.store_bytes() returns bigint language sql stable parallel safe as $$
+  select coalesce(sum(u.db_bytes + u.object_bytes), 0)::bigint from suimon.store_usage u
+$$;
+
+-- Adds to the sum, in any shard that is free: a writer waits for another one only when all 16 are taken.
+create function suimon.use_store(db bigint, objects bigint) returns void language plpgsql as $$
+declare
+  own int := pg_backend_pid() % 16;
+begin
+  if db = 0 and objects = 0 then
+    return;
+  end if;
+  update suimon.store_usage u set db_bytes = u.db_bytes + use_store.db, object_bytes = u.object_bytes + use_store.objects
+  where u.shard = coalesce((select f.shard from suimon.store_usage f order by (f.shard - own + 16) % 16
+                            limit 1 for no key update skip locked), own);
+end $$;
+
+create function suimon.count_contents() returns trigger language plpgsql as $$
+declare
+  db bigint := 0;
+  objects bigint := 0;
+  was record;
+begin
+  if tg_op <> 'DELETE' then
+    select coalesce(sum(c.stored) filter (where c.body is not null), 0) as db,
+           coalesce(sum(c.stored) filter (where c.body is null), 0) as objects into was from born c;
+    db := was.db; objects := was.objects;
+  end if;
+  if tg_op <> 'INSERT' then
+    select coalesce(sum(c.stored) filter (where c.body is not null), 0) as db,
+           coalesce(sum(c.stored) filter (where c.body is null), 0) as objects into was from gone c;
+    db := db - was.db; objects := objects - was.objects;
+  end if;
+  perform suimon.use_store(db, objects);
+  return null;
+end $$;
+create trigger contents_born after insert on suimon.contents referencing new table as born
+  for each statement execute function suimon.count_contents();
+create trigger contents_changed after update on suimon.contents referencing old table as gone new table as born
+  for each statement execute function suimon.count_contents();
+create trigger contents_gone after delete on suimon.contents referencing old table as gone
+  for each statement execute function suimon.count_contents();
+
+-- Moves refs by what one statement has done to references, whoever sent it. Locks in the order of sha256, as every
+-- writer does. Error SUI41: a content has gone since its writer looked; the writer keeps it again.
+create function suimon.move_references(digests bytea[], moves int[]) returns void language plpgsql as $$
+begin
+  perform from suimon.contents c where c.sha256 = any (digests) order by c.sha256 for no key update;
+  delete from suimon.contents c using unnest(digests, moves) as m(sha256, n)
+  where c.sha256 = m.sha256 and c.refs + m.n = 0 and m.n < 0 and c.place is null;
+  update suimon.contents c set refs = c.refs + m.n, touched_at = clock_timestamp()
+  from unnest(digests, moves) as m(sha256, n) where c.sha256 = m.sha256;
+  if exists (select from unnest(digests, moves) as m(sha256, n)
+             where m.n > 0 and not exists (select from suimon.contents c where c.sha256 = m.sha256)) then
+    raise exception 'a content has gone before its reference was written'
+      using errcode = 'SUI41', hint = 'Keep it again, and repeat the transaction.';
+  end if;
+end $$;
+
+create function suimon.count_references() returns trigger language plpgsql as $$
+declare
+  digests bytea[];
+  moves int[];
+begin
+  if tg_op = 'INSERT' then
+    select array_agg(m.sha256), array_agg(m.n) into digests, moves
+    from (select b.sha256, count(*) as n from born b group by b.sha256) m;
+  elsif tg_op = 'DELETE' then
+    select array_agg(m.sha256), array_agg(m.n) into digests, moves
+    from (select g.sha256, -count(*) as n from gone g group by g.sha256) m;
+  else
+    select array_agg(m.sha256), array_agg(m.n) into digests, moves
+    from (select x.sha256, sum(x.n) as n
+          from (select b.sha256, 1 as n from born b union all select g.sha256, -1 from gone g) x
+          group by x.sha256 having sum(x.n) <> 0) m;
+  end if;
+  if digests is not null then
+    perform suimon.move_references(digests, moves);
+  end if;
+  return null;
+end $$;
+create trigger payloads_born after insert on suimon.payloads referencing new table as born
+  for each statement execute function suimon.count_references();
+create trigger payloads_changed after update on suimon.payloads referencing old table as gone new table as born
+  for each statement execute function suimon.count_references();
+create trigger payloads_gone after delete on suimon.payloads referencing old table as gone
+  for each statement execute function suimon.count_references();
+create trigger artifacts_born after insert on suimon.artifacts referencing new table as born
+  for each statement execute function suimon.count_references();
+create trigger artifacts_changed after update on suimon.artifacts referencing old table as gone new table as born
+  for each statement execute function suimon.count_references();
+create trigger artifacts_gone after delete on suimon.artifacts referencing old table as gone
+  for each statement execute function suimon.count_references();
+
+-- Keeps bytes and holds their row until the reference is written in the same transaction. What is there already stays as it
+-- is, unless nobody refers to it and it lies in an object: whether that was ever put, nobody knows.
+create function suimon.keep_contents(digests bytea[], sizes bigint[], codecs text[], bodies bytea[]) returns void language sql as $$
+  insert into suimon.contents as c (sha256, size, stored, codec, body)
+  select k.sha256, k.size, octet_length(k.body), k.codec, k.body
+  from unnest(digests, sizes, codecs, bodies) as k(sha256, size, codec, body) order by k.sha256
+  on conflict (sha256) do update
+  set touched_at = clock_timestamp(),
+      body = case when c.refs = 0 and c.body is null then excluded.body else c.body end,
+      codec = case when c.refs = 0 and c.body is null then excluded.codec else c.codec end,
+      stored = case when c.refs = 0 and c.body is null then excluded.stored else c.stored end
+$$;
+
+-- The same for one text, as SQL has it: not compressed. Returns its digest.
+create function suimon.keep_text(body text) returns bytea language plpgsql as $$
+declare
+  bytes bytea := convert_to(keep_text.body, 'UTF8');
+  digest bytea := sha256(bytes);
+begin
+  perform suimon.keep_contents(array[digest], array[octet_length(bytes)::bigint], array['none'], array[bytes]);
+  return digest;
+end $$;
 
 -- ------------------------------------------------------------------------------------------------ functions
 
@@ -1157,8 +1309,10 @@ $$;
 -- Runs are born here, whatever door they come through. Takes no lock but those of the quotas that count it. A run whose
 -- key has its run already is not born; nothing is born above max_queued, where `asking` runs are counted as new (null:
 -- nobody counts), nor where a quota has no room for all that are asked for. A run of a limited pipeline is born outside
--- the claimable queue: lane.admit lets it in after the commit.
-create function suimon.new_runs(p_pipeline text, p_ids uuid[], p_keys text[], p_inputs text[], p_asking int, p_labels text[])
+-- the claimable queue: lane.admit lets it in after the commit. p_contents: of inputs above 8 KB, where they have been
+-- kept already.
+create function suimon.new_runs(p_pipeline text, p_ids uuid[], p_keys text[], p_inputs text[], p_asking int, p_labels text[],
+                                p_contents bytea[] default null)
 returns table (id uuid, pool text, lane text, lane_rank bigint, lane_limit int) language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -1231,8 +1385,9 @@ begin
     returning runs.id, runs.pool, runs.lane, runs.lane_rank, runs.lane_limit
   ),
   large as (
-    insert into suimon.payloads (run_id, name, body)
-    select a.id, 'input', a.input from asked a join born b on b.id = a.id where octet_length(a.input) > 8192
+    insert into suimon.payloads (run_id, name, sha256)
+    select a.id, 'input', coalesce((p_contents)[a.place], suimon.keep_text(a.input))
+    from asked a join born b on b.id = a.id where octet_length(a.input) > 8192
   )
   select born.id, born.pool, born.lane, born.lane_rank, born.lane_limit from born;
   get diagnostics made = row_count;
@@ -1360,7 +1515,7 @@ begin
     end if;
   end loop;
   if octet_length(payload::text) > 8192 then
-    insert into suimon.payloads (run_id, name, body) values (event, 'event', payload::text);
+    insert into suimon.payloads (run_id, name, sha256) values (event, 'event', suimon.keep_text(payload::text));
   end if;
   body := jsonb_build_object('type', tell_event.type, 'payload', tell_event.payload, 'event_id', event, 'occurred_at',
                              to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'));
@@ -1373,9 +1528,11 @@ begin
     order by t.id
     returning id, trigger_id, seq
   ),
+  kept as materialized (
+    select suimon.keep_text(body::text) as sha256 where octet_length(body::text) > 8192 and exists (select from arrived)
+  ),
   large as (
-    insert into suimon.payloads (run_id, name, body)
-    select a.id, 'delivery', body::text from arrived a where octet_length(body::text) > 8192
+    insert into suimon.payloads (run_id, name, sha256) select a.id, 'delivery', k.sha256 from arrived a cross join kept k
   )
   select array_agg(a.trigger_id) into told from arrived a
   where not exists (select from suimon.deliveries d where d.trigger_id = a.trigger_id and d.state = 'waiting');
