@@ -20,6 +20,7 @@ STORED: Final[dict[str, str]] = {
     "cancelling": "it was asked to stop and waits until all below it have stopped",
     "limit": "it waits for its turn at the destination {name}; see: suimon limits show {name}",
     "held": "nobody may call the destination {name} now; see: suimon limits show {name}",
+    "storage": "the payload store or the disk is nearly full; see: suimon storage",
     "pruning": "it has ended and is being removed, as its pipeline's keep says",
     "no_code": "no live worker of its pool has the function {name}; start a worker with that code",
 }

@@ -17,7 +17,8 @@ texts may change.
     │   ├── Conflict            SUI-3004   the state has changed, or the thing exists already
     │   ├── QueueFull           SUI-3005   nothing was stored; ask again later
     │   ├── NotThere            SUI-3006   a trigger, a pool or another thing that nobody knows
-    │   └── AddressRefused      SUI-3007   an address that the engine does not connect to
+    │   ├── AddressRefused      SUI-3007   an address that the engine does not connect to
+    │   └── StoragePressure     SUI-3009   the store is nearly full and this is large
     ├── DataRefused                        a value or a file that cannot be carried unharmed
     │   ├── InvalidJson         SUI-4001   NaN, NUL, lone surrogate, ... with its JSON path
     │   ├── PayloadTooLarge     SUI-4002
@@ -54,6 +55,7 @@ from suimon.errors.asked import (
     QueueFull,
     RequestRefused,
     RunNotFound,
+    StoragePressure,
     UnknownPipeline,
 )
 from suimon.errors.base import (
@@ -137,6 +139,7 @@ __all__ = [
     "SecretMissing",
     "SecretNotGranted",
     "SecretTooShort",
+    "StoragePressure",
     "SuimonError",
     "UnknownPipeline",
 ]

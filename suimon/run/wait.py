@@ -66,11 +66,14 @@ def _fence(conn: Connection, holder: Holder) -> None:
 
 @dataclass(frozen=True, slots=True)
 class On:
-    """One thing a run waits for: a fan-out, a signal, an approval, or only a time (seconds)."""
+    """One thing a run waits for: a fan-out, a signal, an approval, or only a time (seconds) - its
+    own, or the next try of a fan-out for which the store has no room.
+    """
 
     fanout: int | None = None
     signal: str | None = None
     approval: str | None = None
+    storage: bool = False
     in_s: float | None = None
 
 
@@ -115,6 +118,8 @@ def _reason(waits: Sequence[On]) -> str:
             return f"signal:{one.signal}"
         if one.approval is not None:
             return f"approval:{one.approval}"
+        if one.storage:
+            return "storage"
     return "timer"
 
 

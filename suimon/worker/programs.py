@@ -124,8 +124,13 @@ class Programs:
 
         return self._get(("task", graph_id, action.vertex), make)
 
-    def spawn(self, action: planning.Spawn, *, to_pipeline: bool) -> tuple[Program, dict[str, Any]]:
-        """The program of one spawner's list, and what its single run is given."""
+    def spawn(
+        self, action: planning.Spawn, *, to_pipeline: bool, watched: bool
+    ) -> tuple[Program, dict[str, Any]]:
+        """The program of one spawner's list, and what its single run is given.
+
+        ``watched``: its first chunk has to say how much is coming.
+        """
         source: dict[str, Any]
         given: dict[str, Any] = {}
         match action.source:
@@ -148,6 +153,7 @@ class Programs:
             "item_shape": "object" if to_pipeline else "any",
             "specials": source.get("specials", []),
             "chunk": 1000,
+            "watched": watched,
         }
         granted: tuple[str, ...] = ()
         if isinstance(action.source, planning.TaskSource):

@@ -45,6 +45,8 @@ RESULT_LIMIT_BYTES = 16 * 1024 * 1024
 # The longest line: a chunk of 1 MiB may end with one item at the limit; the rest is headers.
 LINE_LIMIT_BYTES = RESULT_LIMIT_BYTES + 4 * 1024 * 1024
 CHUNK_ITEMS = 1000
+# An item above it is stored as a payload.
+LARGE_BYTES = 8192
 CHUNK_BYTES = 1024 * 1024
 CHUNKS_UNACKNOWLEDGED = 2
 TRACEBACK_CHARS = 4000
@@ -206,9 +208,16 @@ def chunk_line(
     keys: list[str] | None,
     hashes: Sequence[int],
     items: Sequence[bytes],
+    ahead: int | None = None,
 ) -> bytes:
-    """`C`: items as canonical JSON texts with their hashes and, if the spawn has keys, those."""
-    header = orjson.dumps({"seq": seq, "first": first, "n": len(items), "keys": keys})
+    """`C`: items as canonical JSON texts with their hashes and, if the spawn has keys, those.
+
+    ``ahead``: in a first chunk, the bytes of all large items of the list, where that is known.
+    """
+    about = {"seq": seq, "first": first, "n": len(items), "keys": keys}
+    if ahead is not None:
+        about["ahead"] = ahead
+    header = orjson.dumps(about)
     numbers = ",".join(map(str, hashes)).encode()
     return b"C %d %b\n" % (token, RS.join((header, numbers, *items)))
 
