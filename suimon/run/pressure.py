@@ -39,6 +39,7 @@ _UNKNOWN_BYTES: Final = 1024 * 1024
 _STATE: Final = (
     "high_bytes", "low_bytes", "disk_min_bytes", "disk_ok_bytes", "disk_free", "disk_total",
     "bytes", "above_since", "scarce_since", "version", "edited_by", "edited_at", "deferred",
+    "refused",
 )  # fmt: skip
 
 

@@ -34,7 +34,8 @@ select s.high_bytes, s.low_bytes, s.disk_min_bytes, s.disk_ok_bytes,
        case when s.disk_at > clock_timestamp() - interval '3 minutes' then s.disk_total end as disk_total,
        suimon.store_bytes() as bytes, s.above_since, s.scarce_since, s.version, s.edited_by, s.edited_at,
        (select count(*) from (select from suimon.steps d join suimon.runs r on r.id = d.run_id
-                              where d.status = 'deferred' and r.finished_at is null limit 10000) q) as deferred
+                              where d.status = 'deferred' and r.finished_at is null limit 10000) q) as deferred,
+       (select coalesce(sum(n.count), 0)::bigint from suimon.refusals n where n.code = 'storage') as refused
 from suimon.store s;
 
 -- Room that nobody holds. null: no marks.

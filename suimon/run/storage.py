@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
+from suimon.run import pressure
 from suimon.run.read import named
 
 SQL = statements(__package__, "storage.sql")
@@ -18,7 +19,7 @@ LARGE: Final = ("payloads", "logs", "artifacts")
 
 
 def overview(conn: Connection) -> dict[str, Any]:
-    """``{database, tables, pipelines, estimated}``, sizes in bytes."""
+    """``{database, tables, pipelines, estimated, store}``, sizes in bytes."""
     names = ("name", "total", "rows", "indexes", "large", "live", "dead")
     row = conn.execute(SQL.database).fetchone()
     assert row is not None
@@ -28,6 +29,7 @@ def overview(conn: Connection) -> dict[str, Any]:
         "tables": [named(names, one) for one in conn.execute(SQL.tables).fetchall()],
         "pipelines": pipelines,
         "estimated": estimated,
+        "store": pressure.state(conn),
     }
 
 
