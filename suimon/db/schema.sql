@@ -886,6 +886,24 @@ begin
   end if;
 end $$;
 
+-- Why a run does not run (null when it does or has ended). Parked runs carry their reason; the others are derived,
+-- so that a stopped pool costs no writes. Bounded: five index probes. A paused pipeline holds what has not begun and
+-- is a run of its own: a bare task's child (it has a vertex) belongs to a run that goes on.
+create function suimon.reason_of(r suimon.runs) returns text language sql stable as $$
+  select case
+    when r.status not in ('queued', 'waiting') then null
+    when r.cancel_requested then 'cancelling'
+    when r.reason is not null then r.reason
+    when r.vertex is null and r.started_at is null and exists (select from suimon.pauses p where p.what = 'pipeline:' || r.pipeline)
+      then 'paused:pipeline:' || r.pipeline
+    when exists (select from suimon.pauses p where p.what = 'pool:' || r.pool) then 'paused:pool:' || r.pool
+    when not r.admitted then coalesce(
+      (select 'lane_held:' || l.held_by from suimon.lanes l where l.name = r.lane and l.held_by is not null), 'lane')
+    when not exists (select from suimon.workers w where w.pool = r.pool and not w.dead and not w.draining) then 'no_worker:' || r.pool
+    else 'no_slot:' || r.pool
+  end
+$$;
+
 -- Is there pressure, and of which kind? Judged now, nothing written. A disk that nobody has measured for three minutes
 -- is unknown, and unknown is no pressure.
 create function suimon.judge_pressure(out above boolean, out scarce boolean) language plpgsql stable as $$
@@ -947,8 +965,8 @@ $$;
 -- Under pressure of the store a fan-out that is half stored waits like any other, for runs to end and to be pruned.
 -- Where none can, it would wait for ever, and with it its own children's room: then the oldest of them goes on, a chunk
 -- at a time, above the mark. None can: no tree that could end and is kept for a while only is alive (one in which a
--- fan-out is deferred, or that waits for people or a clock, cannot), and the prune has seen all that have ended. A scarce
--- disk stops every one of them.
+-- fan-out is deferred, or that waits for people or a clock, a lane or a worker, cannot), and the prune has seen all that
+-- have ended. A scarce disk stops every one of them.
 create function suimon.goes_first(p_fanout bigint) returns boolean language sql stable as $$
   with stuck as materialized (
     select f.root_id from suimon.fanouts f where f.id = p_fanout
@@ -963,7 +981,10 @@ create function suimon.goes_first(p_fanout bigint) returns boolean language sql 
      and not exists (select from suimon.store_holds h join suimon.fanouts f on f.id = h.fanout_id
                      where h.fanout_id < p_fanout and suimon.is_spawning(f))
      and not exists (select from suimon.runs r join kept k on k.name = r.pipeline
-                     where r.parent_id is null and r.status in ('queued', 'running') and r.root_id not in (select root_id from stuck))
+                     where r.parent_id is null and r.status = 'running' and r.root_id not in (select root_id from stuck))
+     and not exists (select from (select r from suimon.runs r join kept k on k.name = r.pipeline
+                                  where r.parent_id is null and r.status = 'queued' and r.admitted limit 1000) q
+                     where suimon.reason_of(q.r) like 'no_slot:%' and (q.r).root_id not in (select root_id from stuck))
      and not exists (select from suimon.runs r join kept k on k.name = r.pipeline
                      where r.parent_id is null and r.status = 'waiting' and coalesce(r.reason, '') <> ''
                        and split_part(r.reason, ':', 1) not in ('storage', 'signal', 'approval', 'timer')
@@ -971,14 +992,15 @@ create function suimon.goes_first(p_fanout bigint) returns boolean language sql 
      and not exists (select from suimon.runs r where r.reason = 'pruning')
      and not exists (select from kept k join suimon.duties d on d.name = 'prune'
                      where exists (select from suimon.runs r where r.pipeline = k.name and r.parent_id is null
-                                   and r.finished_at is not null and r.finished_at > d.last_at))
+                                   and r.finished_at is not null and r.finished_at > coalesce(d.last_at, '-infinity')))
 $$;
 
 -- May this spawner store a chunk whose last item has the position p_last (null: may it begin to read its list)? p_large:
 -- the bytes of its items that go to payloads; p_ahead: those of the whole list, as its first chunk says (null: unknown).
--- A chunk that was stored before always may, and what has ended early is not asked here. Without pressure a fan-out that has begun goes on; the first chunk of one
--- with large items needs room for all of them, beside what others that were let in still have ahead of them, or the
--- store for itself below the low mark. First chunks take turns at the store's row, so that no room is given twice.
+-- A chunk that was stored before always may, and what has ended early is not asked here. Without pressure a fan-out that
+-- has begun goes on; the first chunk of one with large items needs room for all of them, beside what others that were let
+-- in still have ahead of them, or the store for itself below the low mark. First chunks take turns at the store's row, so
+-- that no room is given twice.
 create function suimon.may_spawn(p_fanout bigint, p_base uuid, p_last int, p_large bigint, p_ahead bigint)
 returns boolean language plpgsql as $$
 declare
@@ -1033,24 +1055,6 @@ begin
       using errcode = 'SUI39', hint = 'Nothing was stored; ask again later. See: suimon storage';
   end if;
 end $$;
-
--- Why a run does not run (null when it does or has ended). Parked runs carry their reason; the others are derived,
--- so that a stopped pool costs no writes. Bounded: five index probes. A paused pipeline holds what has not begun and
--- is a run of its own: a bare task's child (it has a vertex) belongs to a run that goes on.
-create function suimon.reason_of(r suimon.runs) returns text language sql stable as $$
-  select case
-    when r.status not in ('queued', 'waiting') then null
-    when r.cancel_requested then 'cancelling'
-    when r.reason is not null then r.reason
-    when r.vertex is null and r.started_at is null and exists (select from suimon.pauses p where p.what = 'pipeline:' || r.pipeline)
-      then 'paused:pipeline:' || r.pipeline
-    when exists (select from suimon.pauses p where p.what = 'pool:' || r.pool) then 'paused:pool:' || r.pool
-    when not r.admitted then coalesce(
-      (select 'lane_held:' || l.held_by from suimon.lanes l where l.name = r.lane and l.held_by is not null), 'lane')
-    when not exists (select from suimon.workers w where w.pool = r.pool and not w.dead and not w.draining) then 'no_worker:' || r.pool
-    else 'no_slot:' || r.pool
-  end
-$$;
 
 -- What holds a trigger back, or null: its own pause, its pipeline's triggers', or the whole pipeline's.
 create function suimon.pause_of(trigger_id bigint) returns text language sql stable as $$

@@ -52,23 +52,26 @@ def child(row):
 def report(seed, outcome):
     note("reports", seed, outcome.counts["succeeded"])
 
-files = Pipeline("files", keep={{"count": 0}})
+files = Pipeline("files", concurrency=None, keep={{"count": 0}})
 rows = files.read("rows", files.input.path)
 files.run("report", report, files.input.seed, files.merge("all", files.spawn("kids", child, rows)))
 
-lists = Pipeline("generators", keep={{"count": 0}})
+lists = Pipeline("generators", concurrency=None, keep={{"count": 0}})
 rows = lists.run("rows", generated, lists.input.seed)
 lists.run("report", report, lists.input.seed, lists.merge("all", lists.spawn("kids", child, rows)))
 """
 
 
+def only(pipeline: str, count: int) -> list[tuple[str, dict[str, object]]]:
+    return [(pipeline, {"seed": seed}) for seed in range(count)]
+
+
 class Samples:
-    """What a thread with a connection of its own has seen of the store, until it is told to end."""
+    """What a thread with a connection of its own has seen of the store so far."""
 
     def __init__(self) -> None:
         self.highest = 0
         self.deferred = 0
-        self.reasons: set[str] = set()
 
 
 @contextmanager
@@ -98,7 +101,7 @@ def sampled(url: str) -> Iterator[Samples]:
 def inputs(folder: Path) -> list[tuple[str, dict[str, object]]]:
     """(pipeline, input) of every fan-out; the files lie in the project's folder."""
     names: dict[str, object] = {}
-    exec(CODE.format(items=ITEMS, size=TEXT).split("@task")[0], names)  # noqa: S102 - the same items
+    exec(CODE.format(items=ITEMS, size=TEXT).split("@task")[0], names)
     made = names["made"]
     assert callable(made)
     asked: list[tuple[str, dict[str, object]]] = []
@@ -135,4 +138,25 @@ def test_ten_times_the_mark_goes_through(engine: Engine, *, killed: bool) -> Non
     assert Counter(len(one[2]) for one in found) == {len(hashlib.sha256().hexdigest()): len(found)}
     assert seen.deferred > 0
     assert HIGH / 2 < seen.highest <= HIGH + SLOTS * CHUNK
+    assert engine.one("select suimon.store_bytes()") == 0
+
+
+def test_two_that_each_need_more_than_the_mark_end_one_after_the_other(engine: Engine) -> None:
+    """Generators do not say how much they bring: both are half stored when the mark is met. Nothing
+    else can make room, so the older one goes on above the mark, and the other one after it.
+    """
+    engine.module("m", CODE.format(items=3 * ITEMS, size=TEXT))
+    engine.deploy()
+    pressure.change(engine.conn, {"high_bytes": HIGH}, actor="test")
+    asked = only("generators", 2)
+    with sampled(engine.url) as seen:
+        for pipeline, given in asked:
+            engine.submit(pipeline, given)
+        engine.worker(slots=SLOTS)
+        left = "select count(*) from suimon.runs"
+        engine.until(lambda: not engine.one(left), "both ended", 60)
+    reports = {tuple(line) for line in engine.project.lines("reports")}
+    assert reports == {(str(n), str(3 * ITEMS)) for n in range(2)}
+    assert seen.deferred > 0
+    assert seen.highest < 2 * 3 * ITEMS * 16_000, "the other one waited"
     assert engine.one("select suimon.store_bytes()") == 0
