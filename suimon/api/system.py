@@ -53,7 +53,7 @@ def stored(place: Place) -> Response:
 
 @api.patch("/storage", responses=gives(shapes.Thing))
 def change(asked: Marks, request: Request, place: Place) -> Response:
-    """Change the marks, at once: from the high one on fan-outs are deferred, until below the low."""
+    """Change the marks, at once: fan-outs are deferred from the high one until below the low."""
     fields = asked.model_fields_set
     wanted: dict[str, Any] = {n: getattr(asked, n) for n in pressure.NAMES if n in fields}
     with place.connection() as conn:
