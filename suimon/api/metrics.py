@@ -48,7 +48,7 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "duty_interval_seconds": (("duty",), "How often it is to be done."),
     "paused": (("kind", "name", "automatic"), "1 for each thing that is paused."),
     "store_bytes": ((), "Bytes in payloads and artifacts."),
-    "store_high_bytes": ((), "The store's high mark; absent: there is none."),
+    "store_high_bytes": ((), "The store's high mark; 0: there is none."),
     "store_pressure": ((), "1: the store or the disk is nearly full, and fan-outs are deferred."),
     "database_connections": ((), "Connections of clients to the server, all databases."),
     "database_max_connections": ((), "How many the server allows."),
@@ -125,8 +125,7 @@ def _samples(found: dict[str, Any]) -> Iterator[Sample]:
         yield "paused", (kind, one["name"], str(one["automatic"]).lower()), 1.0
     stored = found["storage"]
     yield "store_bytes", (), stored["bytes"]
-    if stored["high_bytes"] is not None:
-        yield "store_high_bytes", (), stored["high_bytes"]
+    yield "store_high_bytes", (), stored["high_bytes"] or 0
     yield "store_pressure", (), float(stored["pressure"])
     database = found["database"]
     yield "database_connections", (), database["used"]
