@@ -48,7 +48,8 @@ select t.name,
          when 'doors' then exists (select from suimon.triggers t where t.next_at <= clock_timestamp() and t.retired_at is null)
                         or exists (select from suimon.deliveries d where d.state = 'waiting')
          when 'storage' then exists (select from suimon.store s where s.watch)
-                          or exists (select from suimon.steps x where x.status = 'deferred')
+                          or exists (select from suimon.steps x join suimon.runs r on r.id = x.run_id
+                                     where x.status = 'deferred' and r.finished_at is null)
          when 'pauses' then exists (select from suimon.pauses_due(null)) or exists (select from suimon.pauses_over())
        end as work
 from taken t;

@@ -21,10 +21,11 @@ select suimon.prune_soon();
 -- name: see
 select suimon.see_pressure() as pressure;
 
--- Above a mark: what would be refused. watch false: nothing is.
+-- Above a mark, or too little disk: what doors go by. Nothing is written.
 -- name: judged
 select j.above, j.scarce from suimon.judge_pressure() j;
 
+-- False: there is nothing to look at.
 -- name: watch
 select s.watch from suimon.store s;
 
@@ -68,7 +69,7 @@ update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank 
 from next where r.id = next.id
 returning r.pool;
 
--- While anything is held back a prune comes every half minute, and at once where one has just made room.
+-- While anything is held back a prune comes every half minute.
 -- name: prune_again
 update suimon.duties d
 set next_at = least(d.next_at, clock_timestamp() + make_interval(secs => least(d.every_ms / 1000.0, 30)))

@@ -13,7 +13,7 @@ from suimon.duties import sweep
 from suimon.errors import Conflict, InputRefused, StoragePressure
 from suimon.outbox import emit
 from suimon.run import doctor as doctors
-from suimon.run import doors, pressure, wait, why
+from suimon.run import doors, health, pressure, wait, why
 
 
 @pytest.fixture
@@ -165,6 +165,10 @@ def test_why_and_doctor_say_it_with_numbers(lab: Lab, worker: int) -> None:
     assert answer["reason"] == "storage"
     assert answer["text"].startswith("storage pressure: 92 % of 10 MB, next try ")
     assert answer["half_stored"] is False
+
+    judged = health.overall(lab.conn)["verdict"]
+    assert judged["level"] == "held"
+    assert judged["sentence"] == "on purpose: 1 storage (storage pressure: 92 % of 10 MB)"
 
     def found() -> doctors.Finding:
         return next(one for one in doctors.examine(lab.conn) if one.check == "storage")
