@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         QueueFull,
         RunNotFound,
         SchemaMismatch,
+        StoragePressure,
         SuimonError,
         UnknownPipeline,
     )
@@ -72,6 +73,7 @@ __all__ = [
     "Rows",
     "RunNotFound",
     "SchemaMismatch",
+    "StoragePressure",
     "SuimonError",
     "UnknownPipeline",
     "Webhook",

@@ -40,6 +40,7 @@ NAMES = [
     "Rows",
     "RunNotFound",
     "SchemaMismatch",
+    "StoragePressure",
     "SuimonError",
     "UnknownPipeline",
     "Webhook",

@@ -49,6 +49,9 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "quota_used": (("name", "period"), "Runs of this day or month, created or reserved."),
     "quota_limit": (("name", "period"), "How many there may be; at most 200 series."),
     "paused": (("kind", "name", "automatic"), "1 for each thing that is paused."),
+    "store_bytes": ((), "Bytes in payloads and artifacts."),
+    "store_high_bytes": ((), "The store's high mark; 0: there is none."),
+    "store_pressure": ((), "1: the store or the disk is nearly full, and fan-outs are deferred."),
     "database_connections": ((), "Connections of clients to the server, all databases."),
     "database_max_connections": ((), "How many the server allows."),
     "database_oldest_transaction_seconds": ((), "Age of the oldest open transaction here."),
@@ -125,6 +128,10 @@ def _samples(found: dict[str, Any]) -> Iterator[Sample]:
     for one in found["paused"]:
         kind = one["what"].partition(":")[0]
         yield "paused", (kind, one["name"], str(one["automatic"]).lower()), 1.0
+    stored = found["storage"]
+    yield "store_bytes", (), stored["bytes"]
+    yield "store_high_bytes", (), stored["high_bytes"] or 0
+    yield "store_pressure", (), float(stored["pressure"])
     database = found["database"]
     yield "database_connections", (), database["used"]
     yield "database_max_connections", (), database["most"]

@@ -40,6 +40,7 @@ STATUS: Final[Mapping[type[SuimonError], int]] = {
     errors.InputRefused: 422,
     errors.Conflict: 409,
     errors.QueueFull: 429,
+    errors.StoragePressure: 503,
     errors.DataRefused: 422,
     errors.InvalidJson: 400,
     errors.PayloadTooLarge: 413,

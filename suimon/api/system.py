@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Body, Query, Response
+from fastapi import Body, Query, Request, Response
+from pydantic import Field
 
 from suimon.api import answers, shapes
 from suimon.api.common import Place, gives, router
 from suimon.db import migrate
 from suimon.duties import prune as pruning
-from suimon.run import audit, doctor, health, storage, submit
+from suimon.errors import Conflict
+from suimon.run import audit, doctor, health, pressure, storage, submit
 
 api = router("system")
 
@@ -29,14 +31,50 @@ def examined(asked: Annotated[shapes.DoctorQuery, Query()], place: Place) -> Res
         return answers.json(doctor.report(conn, held_s=asked.held_s))
 
 
+class Marks(shapes.Act):
+    """Bytes. Fields that are left out stay; null is no mark."""
+
+    high_bytes: Annotated[int | None, Field(ge=1, le=pressure.MOST_BYTES)] = None
+    low_bytes: Annotated[int | None, Field(ge=1, le=pressure.MOST_BYTES)] = None
+    disk_min_bytes: Annotated[int, Field(ge=0, le=pressure.MOST_BYTES)] = 0
+
+
 @api.get("/storage", responses=gives(shapes.Thing))
 def stored(place: Place) -> Response:
-    """Where the bytes are, and what a prune would remove."""
+    """Where the bytes are, the store's marks and what a prune would remove; with the ETag that an
+    edit of the marks needs.
+    """
     with place.connection() as conn:
         found = storage.overview(conn)
         found["prune"] = pruning.preview(conn)
         found["kept_for_ever"] = pruning.unlimited(conn)
-    return answers.json(found)
+    return answers.json(found, headers={"ETag": _mark(found["store"])})
+
+
+@api.patch("/storage", responses=gives(shapes.Thing))
+def change(asked: Marks, request: Request, place: Place) -> Response:
+    """Change the marks, at once: fan-outs are deferred from the high one until below the low."""
+    fields = asked.model_fields_set
+    wanted: dict[str, Any] = {n: getattr(asked, n) for n in pressure.NAMES if n in fields}
+    with place.connection() as conn:
+        before = pressure.state(conn)
+        answers.check_match(request, _mark(before))
+        any_state = "*" in request.headers.get("if-match", "")
+        try:
+            found = pressure.change(
+                conn,
+                wanted,
+                actor=asked.by,
+                why=asked.why,
+                expected=None if any_state else before["version"],
+            )
+        except Conflict:
+            raise answers.stale(_mark(pressure.state(conn))) from None
+    return answers.json(found, headers={"ETag": _mark(found)})
+
+
+def _mark(found: dict[str, Any]) -> str:
+    return f'"storage-{found["version"]}"'
 
 
 @api.put("/storage/objects", responses=gives(shapes.Thing))

@@ -11,7 +11,7 @@ import click
 
 from suimon.cli import show
 from suimon.cli.options import Place, database_options, json_option
-from suimon.cli.storage import size
+from suimon.core.sizes import text_of as size
 
 
 @click.command()

@@ -47,7 +47,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "status": ("status", "status", "Does it move? Pools, workers, and what is wrong."),
     "doctor": ("doctor", "doctor", "What is wrong with database, server and queue."),
     "triggers": ("triggers", "triggers", "What starts runs by itself; why a file was taken."),
-    "storage": ("storage", "storage", "Where the bytes are, what may go, the object store."),
+    "storage": ("storage", "storage", "Where the bytes are; how full the store is, its marks."),
     "prune": ("storage", "prune", "Remove finished runs that need not be kept."),
     "secrets": ("secrets", "secrets", "Stored secrets: set, list, remove, rotate, who uses them."),
     "audit": ("audit", "audit", "Who did what by hand, when and why."),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from suimon.core import durations, settings
+from suimon.core import durations, settings, sizes
 from suimon.core.settings import Settings
 from suimon.errors import DatabaseUnavailable
 
@@ -90,3 +90,20 @@ class Duration(click.ParamType[Any]):
 
 
 DURATION = Duration()
+
+
+class Size(click.ParamType[Any]):
+    """``20MB``, ``10GB``, ``512MiB``, or ``none``; the value is in bytes."""
+
+    name = "size"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        try:
+            return "none" if value == "none" else sizes.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+SIZE = Size()

@@ -42,7 +42,7 @@ def list_(
     place: Place,
 ) -> None:
     """Runs that nobody spawned, newest first."""
-    from suimon.run import pages, read, submit
+    from suimon.run import pages, pressure, read, submit
 
     with place.connect() as conn:
         if pipeline is not None:
@@ -51,6 +51,8 @@ def list_(
         found = pages.runs(
             conn, pipeline=pipeline, statuses=statuses, labels=labels, before=start, limit=limit
         )
+        deferred = any(one["reason"] == "storage" for one in found)
+        said = {"storage": pressure.state(conn)["text"]} if deferred else {}
     if as_json:
         show.as_json({"runs": found, "next": found[-1]["id"] if len(found) == limit else None})
         return
@@ -60,7 +62,7 @@ def list_(
             one["pipeline"],
             one["status"],
             show.when(one["created_at"]),
-            show.first_line(one["reason"] or one["error"]),
+            show.first_line(said.get(one["reason"], one["reason"]) or one["error"]),
         )
         for one in found
     ]

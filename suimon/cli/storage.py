@@ -9,14 +9,14 @@ import click
 
 from suimon.cli import show
 from suimon.cli.actor import audited
-from suimon.cli.options import Place, database_options, json_option
+from suimon.cli.options import SIZE, Place, database_options, json_option
 from suimon.core import clock, durations
+from suimon.core.sizes import text_of as size
 from suimon.errors import EXIT_PARTLY
 
 if TYPE_CHECKING:
     from suimon.duties.prune import Pruned
 
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _TELL_SECONDS: Final = 2.0
 _NONE: Final = (
     "no pipeline says how long its runs are kept, so nothing is pruned; "
@@ -28,28 +28,66 @@ _NONE: Final = (
 @json_option
 @database_options
 @click.pass_context
-def storage(context: click.Context, as_json: bool, place: Place) -> None:
-    """Sizes of tables, of each pipeline's large things, and what a prune would remove."""
-    if context.invoked_subcommand is None:
-        _overview(place, as_json=as_json)
+def storage(ctx: click.Context, as_json: bool, place: Place) -> None:
+    """Where the bytes are, how full the store is, and its marks."""
+    if ctx.invoked_subcommand is None:
+        _show(as_json, place)
+
+
+@storage.command("show")
+@json_option
+@database_options
+def show_(as_json: bool, place: Place) -> None:
+    """The store and its marks, sizes of tables and pipelines, what a prune would remove."""
+    _show(as_json, place)
 
 
 @storage.command("set")
+@click.option("--high", type=SIZE, metavar="SIZE|none", help="Fan-outs are deferred from here on.")
 @click.option(
-    "--objects",
-    "url",
-    metavar="URL|none",
-    required=True,
-    help="Contents of 64 KiB and more go there; none: they stay in the database.",
+    "--low", type=SIZE, metavar="SIZE", help="They go on below it; else 80 % of the high."
 )
+@click.option("--disk-min", type=SIZE, metavar="SIZE", help="The same while less disk is free.")
+@click.option("--expect", type=int, metavar="VERSION", help="Refused when it is another by now.")
 @audited
 @json_option
 @database_options
-def set_(url: str, who: str, reason: str, as_json: bool, place: Place) -> None:
-    """Name the object store for large contents; credentials come from the environment.
+def set_(
+    high: int | str | None,
+    low: int | str | None,
+    disk_min: int | str | None,
+    expect: int | None,
+    who: str,
+    reason: str,
+    as_json: bool,
+    place: Place,
+) -> None:
+    """Change the marks of the payload store and of the free disk, at once."""
+    from suimon.run import pressure
 
-    Like s3://bucket/prefix, gs://..., az://... or file:///folder. It is tried from here first; what
-    is stored stays where it is, and readable.
+    given = {"high_bytes": high, "low_bytes": low, "disk_min_bytes": disk_min}
+    wanted = {key: None if v == "none" else v for key, v in given.items() if v is not None}
+    if not wanted:
+        msg = "give --high, --low or --disk-min"
+        raise click.UsageError(msg)
+    with place.connect() as conn:
+        found = pressure.change(conn, wanted, actor=who, why=reason, expected=expect)
+    if as_json:
+        show.as_json(found)
+    else:
+        _draw_store(found)
+
+
+@storage.command("objects")
+@click.argument("url", metavar="URL|none")
+@audited
+@json_option
+@database_options
+def objects(url: str, who: str, reason: str, as_json: bool, place: Place) -> None:
+    """Name the object store for contents of 64 KiB and more; none: they stay in the database.
+
+    Like s3://bucket/prefix, gs://..., az://... or file:///folder; credentials come from the
+    environment. It is tried from here first; what is stored stays where it is, and readable.
     """
     from suimon.run import storage as looking
 
@@ -62,7 +100,7 @@ def set_(url: str, who: str, reason: str, as_json: bool, place: Place) -> None:
         show.pairs(_contents(found))
 
 
-def _overview(place: Place, *, as_json: bool) -> None:
+def _show(as_json: bool, place: Place) -> None:
     from suimon.duties import prune as pruning
     from suimon.run import storage as looking
 
@@ -76,6 +114,8 @@ def _overview(place: Place, *, as_json: bool) -> None:
     show.lines(f"database  {size(found['database'])}")
     show.lines()
     show.pairs(_contents(found["contents"]))
+    show.lines()
+    _draw_store(found["store"])
     show.lines()
     columns = ["TABLE", "ALL", "ROWS", "LARGE VALUES", "INDEXES", "LIVE", "DEAD"]
     show.table(columns, [_table(one) for one in found["tables"]])
@@ -124,6 +164,26 @@ def prune(pipeline: str | None, dry_run: bool, as_json: bool, place: Place) -> i
         if silent and not done.runs:
             show.lines(_NONE)
     return EXIT_PARTLY if done.waits else 0
+
+
+def _draw_store(found: dict[str, Any]) -> None:
+    high, low, free = found["high_bytes"], found["low_bytes"], found["disk_free"]
+    used = size(found["bytes"])
+    if high is not None:
+        used += f", {found['percent']:.0f} % of {size(high)}"
+    disk = "unknown" if free is None else f"{size(free)} of {size(found['disk_total'])}"
+    since = found["above_since"] or found["scarce_since"]
+    show.pairs(
+        {
+            "store": used,
+            "marks": "none" if high is None else f"{size(high)}, over below {size(low)}",
+            "disk free": f"{disk}; the mark is {size(found['disk_min_bytes'])}",
+            "pressure": f"since {show.when(since)}" if since else "none",
+            "deferred runs": f"{found['deferred']:,}",
+            "calls refused": f"{found['refused']:,}" if found["refused"] else None,
+            "version": str(found["version"]),
+        }
+    )
 
 
 def _leaving(found: list[dict[str, Any]]) -> None:
@@ -177,12 +237,3 @@ def _table(one: dict[str, Any]) -> tuple[Any, ...]:
 def _pipeline(one: dict[str, Any]) -> tuple[Any, ...]:
     names = ("payloads", "logs", "artifacts")
     return (one["pipeline"], *(size(one[f"{name}_bytes"]) for name in names))
-
-
-def size(count: float) -> str:
-    """``1.4 MB``"""
-    for unit in _UNITS:
-        if count < 1000 or unit == _UNITS[-1]:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError

@@ -19,13 +19,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 #: A step in one of these states is over; anything else is still being worked on.
-StepStatus = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "open"]
+StepStatus = Literal["succeeded", "failed", "timed_out", "cancelled", "skipped", "open", "deferred"]
 BAD: Final = ("failed", "timed_out", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """The stored record of one vertex in one run. `open`: begun, waiting or deferred."""
+    """The stored record of one vertex in one run. `open`: begun or waiting;
+    `deferred`: a spawner whose list found no room in the store.
+    """
 
     status: StepStatus
     output: Any = None

@@ -18,6 +18,7 @@ KINDS: Final = {
     "run.failed": "a run that nobody spawned has failed or timed out",
     "pipeline.paused": "a pipeline's triggers stopped after failures in a row",
     "delivery.dead": "a delivery became a dead letter; once an hour for each trigger and cause",
+    "storage.pressure": "the payload store or the disk is nearly full: fan-outs are deferred",
     "pool.no_worker": "runs wait in a pool and no worker has been there for a minute",
 }
 #: What `suimon notify test` sends.

@@ -204,7 +204,8 @@ class Plan:
                 if failed:
                     continue  # a branch that cannot begin does not keep the others from running
                 return action
-            if name in shape.vertices(self.graph) and not shape.parks(self.graph, name):
+            parks = name not in shape.vertices(self.graph) or shape.parks(self.graph, name)
+            if not parks and name not in look.waiting:  # (a spawner may have been deferred)
                 return action
             rank = 2 if name in look.waiting else 0 if look.is_in(name, "open") else 1
             parking.setdefault(rank, action)

@@ -22,6 +22,7 @@ STORED: Final[dict[str, str]] = {
     "unreadable": "what it reads lies in an object store that does not answer; it looks again soon",
     "held": "nobody may call the destination {name} now; see: suimon limits show {name}",
     "quota": "the quota {name} has nothing left; see: suimon quotas list",
+    "storage": "the payload store or the disk is nearly full; see: suimon storage",
     "pruning": "it has ended and is being removed, as its pipeline's keep says",
     "no_code": "no live worker of its pool has the function {name}; start a worker with that code",
 }

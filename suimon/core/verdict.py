@@ -43,6 +43,7 @@ ON_PURPOSE: Final = frozenset(
         "lane_held",
         "limit",
         "quota",
+        "storage",
         "no_code",
     }
 )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from suimon.db.connect import Connection, transaction
-from suimon.run import lane, wake
+from suimon.run import lane, pressure, wake
 from suimon.triggers import cron, deliver
 
 FIRST_PAUSE_S: Final = 0.003
@@ -59,10 +59,12 @@ def duty(conn: Connection) -> int:
 
 
 def heard(conn: Connection, payload: str) -> None:
-    """What ``suimon.submit`` asks for after its caller's commit: admission, or a wake-up."""
+    """What SQL functions ask for after their caller's commit: admission, or a wake-up."""
     what, _, name = payload.partition(" ")
     if what == "lane":
         lane.admit_all(conn, name)
     elif what == "pool":
         with transaction(conn):
             wake.wake(conn, [name])
+    elif what == "storage":
+        pressure.look(conn)

@@ -23,7 +23,7 @@ from suimon.core import clock
 from suimon.db.connect import Connection, retrying
 from suimon.db.statements import statements
 from suimon.outbox import retention
-from suimon.run import quotas
+from suimon.run import pressure, quotas
 
 SQL = statements(__package__, "prune.sql")
 
@@ -94,6 +94,7 @@ def duty(conn: Connection) -> int:
     rows, left = retention.prune(conn, seconds=TURN_SECONDS)
     if done.left or left:
         conn.execute(SQL.again_soon)
+    pressure.prune_again(conn)
     return done.runs + rows
 
 
@@ -121,6 +122,8 @@ def prune(
                     _drop_root(turn, root)
     except _TimeUpError:
         turn.done.left = True
+    if turn.done.runs:
+        pressure.look(conn)  # there may be room now for who was deferred
     return turn.done
 
 

@@ -18,6 +18,9 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     quotas   reservations that nobody will use, runs that a quota held and that may try again
     contents contents that nobody refers to, with their objects
     pauses   triggers that stop after failures in a row, runs that a resume left held back
+    storage  whether the store or the disk is nearly full; who was deferred and may go on
+
+Who is on the database server's own machine measures its free disk and brings it along.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from suimon.db.statements import statements
 from suimon.duties import contents, doors, prune
 from suimon.errors import SuimonError
 from suimon.outbox import notify
-from suimon.run import cancel, finish, lane, pause, quotas, rescue, wake
+from suimon.run import cancel, finish, lane, pause, pressure, quotas, rescue, wake
 
 log = logging.getLogger("suimon.duties")
 
@@ -43,12 +46,16 @@ SQL = statements(__package__, "sweep.sql")
 COUNT_CHILDREN: Final = 200_000
 
 
-def run(conn: Connection, worker: int | None) -> int:
+def run(conn: Connection, worker: int | None, disk: tuple[int, int] | None = None) -> int:
     """Take the duties that are due and do those that have work; returns how much they changed.
+
+    ``disk``: bytes free and all, of the database's disk, if this process can tell.
 
     One that fails is told and tried again at its next turn; it keeps no other from its own.
     """
-    taken = conn.execute(SQL.take, {"worker": worker}).fetchall()
+    free, total = disk or (None, None)
+    given = {"worker": worker, "disk_free": free, "disk_total": total}
+    taken = conn.execute(SQL.take, given).fetchall()
     changed = 0
     for name in [name for name, work in taken if work]:
         try:
@@ -178,4 +185,5 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "pauses": pause.sweep,
     "quotas": quotas.sweep,
     "contents": contents.duty,
+    "storage": pressure.look,
 }

@@ -2,9 +2,16 @@
 -- do no harm, because each duty is idempotent. One statement takes what is due and says where there is work, so that
 -- an idle engine sends this statement and nothing else.
 
--- (what was kept long enough is asked of the oldest row, so that an index answers)
+-- (what was kept long enough is asked of the oldest row, so that an index answers; who can measure the free disk brings
+-- it along, and it is written when it is 25 seconds old or moved by more than a hundredth)
 -- name: take
-with due as materialized (
+with measured as (
+  update suimon.store s set disk_free = %(disk_free)s::bigint, disk_total = %(disk_total)s::bigint, disk_at = clock_timestamp()
+  where %(disk_free)s::bigint is not null
+    and (s.disk_at is null or s.disk_at < clock_timestamp() - interval '25 seconds'
+         or abs(s.disk_free - %(disk_free)s::bigint) * 100 > s.disk_free)
+),
+due as materialized (
   select d.name from suimon.duties d where d.next_at <= clock_timestamp() order by d.name for update skip locked
 ),
 taken as (
@@ -45,6 +52,9 @@ select t.name,
                                     and r.reason >= 'quota:' and r.reason < 'quota;')
          when 'contents' then coalesce((select c.touched_at from suimon.contents c where c.refs = 0 order by c.touched_at limit 1)
                                        < clock_timestamp() - interval '1 hour', false)
+         when 'storage' then exists (select from suimon.store s where s.watch)
+                          or exists (select from suimon.steps x join suimon.runs r on r.id = x.run_id
+                                     where x.status = 'deferred' and r.finished_at is null)
          when 'pauses' then exists (select from suimon.pauses_due(null)) or exists (select from suimon.pauses_over())
        end as work
 from taken t;

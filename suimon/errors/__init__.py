@@ -19,7 +19,8 @@ texts may change.
     │   ├── QueueFull           SUI-3005   nothing was stored; ask again later
     │   │   └── QuotaExceeded   SUI-3008   a quota of runs a day or month has less left than asked
     │   ├── NotThere            SUI-3006   a trigger, a pool or another thing that nobody knows
-    │   └── AddressRefused      SUI-3007   an address that the engine does not connect to
+    │   ├── AddressRefused      SUI-3007   an address that the engine does not connect to
+    │   └── StoragePressure     SUI-3009   the store is nearly full and this is large
     ├── DataRefused                        a value or a file that cannot be carried unharmed
     │   ├── InvalidJson         SUI-4001   NaN, NUL, lone surrogate, ... with its JSON path
     │   ├── PayloadTooLarge     SUI-4002
@@ -57,6 +58,7 @@ from suimon.errors.asked import (
     QuotaExceeded,
     RequestRefused,
     RunNotFound,
+    StoragePressure,
     UnknownPipeline,
 )
 from suimon.errors.base import (
@@ -142,6 +144,7 @@ __all__ = [
     "SecretMissing",
     "SecretNotGranted",
     "SecretTooShort",
+    "StoragePressure",
     "StoreUnavailable",
     "SuimonError",
     "UnknownPipeline",

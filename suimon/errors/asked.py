@@ -135,6 +135,15 @@ class AddressRefused(RequestRefused):
     exit_code = EXIT_FORBIDDEN
 
 
+class StoragePressure(RequestRefused):
+    """The payload store or the disk is nearly full, and this is large. Nothing was stored."""
+
+    code = "SUI-3009"
+    exit_code = EXIT_LIMITED
+    #: For a caller over HTTP.
+    retry_after_s = 30
+
+
 class DataRefused(SuimonError):
     """A value or file that cannot be carried without harm; it is never repaired silently."""
 

@@ -12,22 +12,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import psycopg
+
 from suimon.core import events
 from suimon.core.events import Event
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
+from suimon.run import pressure
 
 SQL = statements(__package__, "emit.sql")
 
 #: What one step's record carries: the run, the claim, and what its try told.
 Telling = tuple[str, int, Sequence[Event]]
 LISTENERS_SHOWN: Final = 1_000
+#: How ``suimon.emit`` says that the store is full.
+_FULL: Final = "SUI39"
 
 
 def emit(conn: Connection, kind: str, payload: Any = None, *, key: str | None = None) -> str:
     """Tell of an event; returns its id, that of the earlier one if this key was told before.
 
-    Raises InputRefused, InvalidJson, PayloadTooLarge; nothing is stored then.
+    Raises InputRefused, InvalidJson, PayloadTooLarge, and StoragePressure for a large payload while
+    the store is full; nothing is stored then.
     """
     given = {
         "type": events.check_type(kind),
@@ -41,7 +47,12 @@ def emit(conn: Connection, kind: str, payload: Any = None, *, key: str | None = 
             assert row is not None
             return str(row[0])
 
-    return retrying(act)
+    try:
+        return retrying(act)
+    except psycopg.Error as error:
+        if error.sqlstate == _FULL:
+            raise pressure.refusal(conn, len(given["payload"] or "")) from None
+        raise
 
 
 def listeners(conn: Connection, kind: str) -> list[tuple[str, str]]:

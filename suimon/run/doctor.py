@@ -17,7 +17,7 @@ from suimon.db import migrate
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import SchemaMismatch
-from suimon.run import health, quotas
+from suimon.run import health, pressure, quotas
 
 SQL = statements(__package__, "doctor.sql")
 
@@ -27,6 +27,7 @@ STUCK_SECONDS: Final = 120.0
 #: A slot or a standby has no age in time; this many transactions are told.
 HELD_XIDS: Final = 100_000
 SKEW_SECONDS: Final = 2.0
+PRUNE: Final = "What keeps runs, and how long: suimon storage, suimon prune --dry-run"
 #: Of one worker: batches, desk, beat, listen, upkeep.
 WORKER_CONNECTIONS: Final = 5
 _SPARE_CONNECTIONS: Final = 10
@@ -55,6 +56,7 @@ def examine(conn: Connection, *, held_s: float = HELD_SECONDS) -> list[Finding]:
         found += _runs(conn)
         found += _connections(conn)
         found += _quotas(conn)
+        found.append(_storage(conn))
     found += _horizon(conn, held_s)
     found += _server(conn)
     found.append(_clock(conn))
@@ -140,6 +142,22 @@ def _quotas(conn: Connection) -> Iterator[Finding]:
             )
             hint = f"Raise it: suimon quotas set {one['name']} --per-{one['period']} N"
             yield Finding("warn", "quotas", text, hint)
+
+
+def _storage(conn: Connection) -> Finding:
+    """Marks that hold fan-outs back: for a while, or with nothing in sight that makes room."""
+    found, first = pressure.state(conn), pressure.oldest(conn)
+    if first is None:
+        level = "warn" if found["pressure"] else "ok"
+        return Finding(level, "storage", found["text"], PRUNE if found["pressure"] else None)
+    text = f"{found['text']}: {found['deferred']} runs wait for room, the first is run "
+    text += f"{first['run']} of {first['pipeline']}, for {first['waited_s']:.0f} s"
+    if not first["alone"] or first["waited_s"] < STUCK_SECONDS:
+        return Finding("warn", "storage", text, PRUNE)
+    text += "; nothing is alive that could end and be pruned"
+    return Finding(
+        "bad", "storage", text, f"Raise the mark: suimon storage set --high SIZE. {PRUNE}"
+    )
 
 
 def _connections(conn: Connection) -> Iterator[Finding]:

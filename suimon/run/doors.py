@@ -18,7 +18,7 @@ from suimon.core import labels as labelling
 from suimon.core.states import TERMINAL, RunStatus
 from suimon.db.connect import Connection
 from suimon.errors import Conflict, InputRefused, RunNotFound
-from suimon.run import lane, read, submit
+from suimon.run import lane, pressure, read, submit
 from suimon.run.submit import Request, Submitted
 
 #: Runs of one ``start_many``; whoever has more calls again.
@@ -49,7 +49,16 @@ def start(
             msg = f'pipeline "{pipeline}" has an unfinished run: {run_id} ({status})'
             hint = "Start it behind that one: --queue. Or look: suimon runs why " + run_id
             raise Conflict(msg, run_id=run_id, hint=hint)
+    _check_room(conn, pipeline, [request])
     return submit.submit(conn, pipeline, [request], labels=labels)[0]
+
+
+def _check_room(conn: Connection, pipeline: str, requests: Sequence[Request]) -> None:
+    """What is large is refused while the store is full, unless its key has its run already."""
+    large = [one for one in requests if len(one.input) > pressure.LARGE_BYTES]
+    largest = max((len(one.input) for one in large), default=0)
+    if pressure.refuses(conn, largest) and None in submit.existing(conn, pipeline, large):
+        raise pressure.refusal(conn, largest)
 
 
 def _lane_of(goal: submit.Target, pipeline: str, value: Any) -> str | None:
@@ -80,6 +89,7 @@ def start_many(
     _check_labels(graph, labels)
     named = keys if keys is not None else [None] * len(values)
     requests = [_request(graph, value, key) for value, key in zip(values, named, strict=True)]
+    _check_room(conn, pipeline, requests)
     return submit.submit(conn, pipeline, requests, labels=labels)
 
 

@@ -16,7 +16,7 @@ from suimon.core.verdict import Count, Facts, Held, Pool
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import DatabaseUnavailable
-from suimon.run import pause, quotas
+from suimon.run import pause, pressure, quotas
 from suimon.run.read import as_json, named
 
 SQL = statements(__package__, "health.sql")
@@ -50,7 +50,8 @@ def overall(conn: Connection) -> dict[str, Any]:
     deliveries = _all(conn, SQL.deliveries, _DELIVERIES)
     duties = _all(conn, SQL.duties, _DUTY)
     held_back = _all(conn, SQL.held_back, ("pool", "reason", "runs", "more"))
-    held = _held(conn, pools, held_back, deliveries)
+    stored = pressure.state(conn)
+    held = _held(conn, pools, held_back, deliveries, stored["text"])
     database = _all(conn, SQL.database, _DATABASE)[0]
     next_start = _one(conn, SQL.next_start)
     facts = _facts(pools, running, held, deliveries, duties, database, as_json(next_start))
@@ -77,6 +78,7 @@ def overall(conn: Connection) -> dict[str, Any]:
         "duties": duties,
         "paused": pause.listed(conn),
         "quotas": quotas.used(conn),
+        "storage": stored,
         "next_start_at": facts.next_at,
         "database": {"reachable": True, **database},
     }
@@ -132,6 +134,7 @@ def _held(
     pools: list[dict[str, Any]],
     held_back: list[dict[str, Any]],
     deliveries: list[dict[str, Any]],
+    stored: str,
 ) -> list[Held]:
     """Every reason why runs and deliveries do not run, the most frequent first."""
     counts: dict[tuple[str, str], list[Count]] = {}
@@ -153,7 +156,8 @@ def _held(
     first = _one(conn, SQL.next_wake) if waiting else None
     for reason, runs in waiting:
         timed = first is not None and reason in ("retry", "timer")
-        add(reason, runs, more=full, until=f"the first at {as_json(first)}" if timed else "")
+        until = f"the first at {as_json(first)}" if timed else ""
+        add(reason, runs, more=full, until=stored if reason == "storage" else until)
     for one in deliveries:
         if one["pause"] is not None:
             add(f"paused:{one['pause']}", one["waiting"], more=one["more"], until="deliveries")

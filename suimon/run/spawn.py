@@ -19,7 +19,7 @@ from typing import Any, Final
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import DuplicateKeys, ItemsChanged
-from suimon.run import finish, lane, quotas, wake
+from suimon.run import finish, lane, pressure, quotas, wake
 from suimon.store import payload
 from suimon.store.payload import Kept
 
@@ -68,6 +68,7 @@ class Fanout:
     expected: int | None
     lane: str | None
     cancelling: bool
+    watched: bool = False  # room in the store has to be asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +102,42 @@ class Holder:
     worker: int
 
 
+@dataclass(frozen=True, slots=True)
+class List:
+    """What is known of the list that a chunk belongs to: the bytes that its large items will take
+    (None: unknown), and whether its step was deferred before.
+    """
+
+    vertex: str
+    ahead: int | None = None
+    deferred: bool = False
+
+
 class LostRunError(Exception):
     """The parent is not ours any more, or was asked to stop; nothing was written."""
 
 
+class DeferredError(Exception):
+    """The store has no room for this fan-out; its step says so, and when the next try comes."""
+
+    def __init__(self, later_s: float) -> None:
+        super().__init__(later_s)
+        self.later_s = later_s
+
+
 def fence(conn: Connection, holder: Holder) -> str:
     """Lock the parent under its fence; returns its root. Raises LostRunError."""
+    return _fence(conn, holder)[0]
+
+
+def _fence(conn: Connection, holder: Holder) -> tuple[str, bool]:
+    """The same, and whether room in the store has to be asked for."""
     row = conn.execute(
         SQL.fence, {"parent": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no}
     ).fetchone()
     if row is None or row[1]:
         raise LostRunError(holder.run_id)
-    return str(row[0])
+    return str(row[0]), bool(row[2])
 
 
 def open_fanout(
@@ -191,55 +216,36 @@ def chunk(
     keys: Sequence[str] | None,
     items: str,
     total: int | None = None,
+    list_: List | None = None,
 ) -> tuple[int, bool]:
     """Store one chunk; ``items`` are JSON texts separated by RS, ``hashes`` an array literal.
 
     ``total`` comes with the first chunk of a list whose length is known: quotas reserve all of it.
-    Returns (children created, whether the spawner should stop). Raises LostRunError, ItemsChanged
-    and QuotaExceeded; each leaves nothing of this chunk behind.
+    ``list_`` None: a single child, which always has room. Returns (children created, whether the
+    spawner should stop). Raises LostRunError, ItemsChanged, QuotaExceeded and DeferredError; each
+    leaves nothing of this chunk behind.
     """
-    place: Mapping[str, Any] = {"base": fanout.base, "first": first, "hashes": hashes}
-
+    given = {
+        "base": fanout.base, "first": first, "hashes": hashes, "root": root_id,
+        "parent": holder.run_id, "fanout": fanout.id, "items": items,
+        "keys": list(keys) if keys is not None else None,
+        "ranks": n if child.lane is None else 0, **asdict(child),
+    }  # fmt: skip
     listed = items.split(finish.RS) if len(items) > finish.INLINE_BYTES else []
     large = [one for one in listed if len(one) > finish.INLINE_BYTES]
 
     def act(kept: Kept) -> tuple[int, bool]:
+        later_s = None
         with transaction(conn):
-            fence(conn, holder)
-            with conn.pipeline():
-                counted = quotas.send_chunk(
-                    conn, root_id, fanout.id, child.pipeline, first=first, n=n, total=total
-                )
+            _, watch = _fence(conn, holder)
+            if list_ is not None and (watch or list_.deferred):
+                spawner, last = _spawner(holder, fanout, list_), first + n - 1
+                later_s = pressure.admit(conn, spawner, last=last, items=items, ahead=list_.ahead)
+            if later_s is None:
                 kept.write(conn)
-                born = conn.execute(
-                    SQL.chunk,
-                    {
-                        **place,
-                        "root": root_id,
-                        "parent": holder.run_id,
-                        "fanout": fanout.id,
-                        "items": items,
-                        "keys": list(keys) if keys is not None else None,
-                        "ranks": n if child.lane is None else 0,
-                        "contents": [kept.get(one) for one in listed] if kept else None,
-                        **asdict(child),
-                    },
-                    prepare=True,
-                )
-                state = conn.execute(SQL.state, {"fanout": fanout.id}, prepare=True)
-                if child.lane is None:
-                    wake.wake(conn, [child.pool])
-            quotas.check(counted.fetchone(), position=first)
-            created = born.fetchone()
-            now = state.fetchone()
-            assert created is not None
-            assert now is not None
-            if created[0] < n:  # some stood there already: they must be of this very list
-                check = {**place, "fanout": fanout.id}
-                differs = conn.execute(SQL.check, check, prepare=True).fetchone()
-                if differs is not None:
-                    raise _changed(differs[0])
-            return int(created[0]), now[0] != "open" or bool(now[1])
+                contents = [kept.get(one) for one in listed] if kept else None
+                return _store(conn, {**given, "contents": contents}, n, total)
+        raise DeferredError(later_s)  # what was deferred is committed
 
     created, stop = payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
     if child.lane is not None:
@@ -251,6 +257,53 @@ def chunk(
             lane.make_rows(conn, [(name, child.lane_limit, None) for name in lanes])
         lane.admit(conn, lanes)
     return created, stop
+
+
+def _store(
+    conn: Connection, given: Mapping[str, Any], n: int, total: int | None
+) -> tuple[int, bool]:
+    """The chunk itself, in the caller's transaction and under its fence."""
+    with conn.pipeline():
+        counted = quotas.send_chunk(
+            conn, given["root"], given["fanout"], given["pipeline"],
+            first=given["first"], n=n, total=total,
+        )  # fmt: skip
+        born = conn.execute(SQL.chunk, given, prepare=True)
+        state = conn.execute(SQL.state, {"fanout": given["fanout"]}, prepare=True)
+        if given["lane"] is None:
+            wake.wake(conn, [given["pool"]])
+    quotas.check(counted.fetchone(), position=given["first"])
+    created = born.fetchone()
+    now = state.fetchone()
+    assert created is not None
+    assert now is not None
+    if created[0] < n:  # some stood there already: they must be of this very list
+        check = {name: given[name] for name in ("base", "first", "hashes", "fanout")}
+        differs = conn.execute(SQL.check, check, prepare=True).fetchone()
+        if differs is not None:
+            raise _changed(differs[0])
+    return int(created[0]), now[0] != "open" or bool(now[1])
+
+
+def room_to_begin(conn: Connection, holder: Holder, fanout: Fanout, list_: List) -> float | None:
+    """Before a list is read: None, or the seconds until the next try, with the step deferred.
+
+    Raises LostRunError.
+    """
+    if fanout.state != "open" or fanout.cancelling or not (fanout.watched or list_.deferred):
+        return None
+
+    def act() -> float | None:
+        with transaction(conn):
+            fence(conn, holder)
+            spawner = _spawner(holder, fanout, list_)
+            return pressure.admit(conn, spawner, last=None, items="", ahead=None)
+
+    return retrying(act)
+
+
+def _spawner(holder: Holder, fanout: Fanout, list_: List) -> pressure.Spawner:
+    return pressure.Spawner(holder.run_id, holder.claim_no, list_.vertex, fanout.id, fanout.base)
 
 
 def seal(

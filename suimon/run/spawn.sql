@@ -3,9 +3,9 @@
 -- Order: chunk = fence, chunk, check, wake. With a lane, admission follows in a transaction of its own.
 -- The last one = lock, fence, beyond, duplicates, seal, settle, park, wake.
 
--- Whoever lost the run gets no row, and writes nothing.
+-- Whoever lost the run gets no row, and writes nothing. watch: whether a chunk has to ask for room in the store.
 -- name: fence
-select r.root_id::text, r.cancel_requested from suimon.runs r
+select r.root_id::text, r.cancel_requested, (select s.watch from suimon.store s) as watch from suimon.runs r
 where r.id = %(parent)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
 for no key update;
 
@@ -28,7 +28,7 @@ insert into suimon.fanouts (parent_id, root_id, vertex, base, tolerate, max_fail
 values (%(parent)s, %(root)s, %(vertex)s, %(base)s, %(tolerate)s, %(max_failures)s, %(max_failure_ratio)s, %(fail_fast)s,
         %(stragglers)s, %(shared)s)
 on conflict (parent_id, vertex, generation) do update set vertex = excluded.vertex
-returning id, base::text, state, expected, lane, cancelling;
+returning id, base::text, state, expected, lane, cancelling, (select s.watch from suimon.store s) as watch;
 
 -- A spawn with a limit has a lane of its own, and its children take their ranks when they are admitted.
 -- name: name_lane

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.run import audit
+from suimon.run import audit, pressure
 from suimon.run.read import named
 from suimon.store import objects
 
@@ -21,7 +21,7 @@ LARGE: Final = ("payloads", "logs", "artifacts")
 
 
 def overview(conn: Connection) -> dict[str, Any]:
-    """``{database, tables, pipelines, estimated}``, sizes in bytes."""
+    """``{database, tables, pipelines, estimated, store}``, sizes in bytes."""
     names = ("name", "total", "rows", "indexes", "large", "live", "dead")
     row = conn.execute(SQL.database).fetchone()
     assert row is not None
@@ -32,6 +32,7 @@ def overview(conn: Connection) -> dict[str, Any]:
         "pipelines": pipelines,
         "contents": contents(conn),
         "estimated": estimated,
+        "store": pressure.state(conn),
     }
 
 

@@ -71,13 +71,14 @@ def _fence(conn: Connection, holder: Holder) -> None:
 @dataclass(frozen=True, slots=True)
 class On:
     """One thing a run waits for: a fan-out, a signal, an approval, room in a quota, or only a time
-    (seconds).
+    (seconds) - its own, or the next try of a fan-out for which the store has no room.
     """
 
     fanout: int | None = None
     signal: str | None = None
     approval: str | None = None
     quota: str | None = None
+    storage: bool = False
     in_s: float | None = None
 
 
@@ -131,6 +132,8 @@ def _reason(waits: Sequence[On]) -> str:
             return f"approval:{one.approval}"
         if one.quota is not None:
             return f"quota:{one.quota}"
+        if one.storage:
+            return "storage"
     return "timer"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from suimon.core import reasons
 from suimon.db.connect import Connection
 from suimon.errors import NotThere
-from suimon.run import destinations, pause, quotas, read
+from suimon.run import destinations, pause, pressure, quotas, read
 from suimon.run.read import SQL, Run, as_json, named
 
 
@@ -49,6 +49,8 @@ def short(run: Run) -> str | None:
         return f"children {ended}/{total}"
     if run.reason == "retry" and run.wake_at is not None:
         return f"retry at {run.wake_at.astimezone():%H:%M:%S}"
+    if run.reason == "storage" and run.wake_at is not None:
+        return f"storage pressure, next try {run.wake_at.astimezone():%H:%M:%S}"
     return run.reason
 
 
@@ -155,8 +157,13 @@ def _quota(conn: Connection, run: Run, text: str) -> dict[str, Any]:
     return {"text": f"{text}; {'; '.join(parts)}", "quota": one}
 
 
+def _storage(conn: Connection, run: Run, _text: str) -> dict[str, Any]:
+    return pressure.of_run(conn, run.id)
+
+
 _MORE = {
     "quota": _quota,
+    "storage": _storage,
     "limit": _destination,
     "held": _destination,
     "paused": _paused,

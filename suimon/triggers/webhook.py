@@ -33,7 +33,7 @@ from suimon.errors import (
     SuimonError,
 )
 from suimon.graph_triggers import MAX_BODY
-from suimon.run import submit
+from suimon.run import pressure, submit
 from suimon.store import secret
 from suimon.store.secret_key import KeyRing
 from suimon.triggers import fire
@@ -47,6 +47,7 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 #: Of a refused body, in its row.
 KEPT_BODY_BYTES: Final = 64 * 1024
 RETRY_AFTER_S: Final = 5
+TOO_FULL: Final = "there is no room for a body of this size now"
 UNSIGNED: Final = "the signature is missing or wrong"
 
 _PRIVATE_WORDS: Final = ("authorization", "cookie", "secret", "signature", "token", "api-key")
@@ -127,6 +128,12 @@ def receive(
     except IdRefused as error:
         raise Refused(400, "delivery_id", str(error)) from None
     arrival = arrival_of(trigger, how, call, value, named)
+    if pressure.refuses(conn, len(arrival.input)):
+        full = pressure.refusal(conn, len(arrival.input))
+        raise Refused(
+            503, "storage", full.message, told=TOO_FULL, retry_after_s=full.retry_after_s,
+            source=arrival.source,
+        )  # fmt: skip
     try:
         answer = fire.start_now(conn, trigger, arrival)
     except QuotaExceeded as error:

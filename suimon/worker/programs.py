@@ -125,11 +125,12 @@ class Programs:
         return self._get(("task", graph_id, action.vertex), make)
 
     def spawn(
-        self, action: planning.Spawn, *, to_pipeline: bool, counted: bool = False
+        self, action: planning.Spawn, *, to_pipeline: bool, counted: bool = False, watched: bool
     ) -> tuple[Program, dict[str, Any]]:
         """The program of one spawner's list, and what its single run is given.
 
-        ``counted``: how long the list is, is told with its first chunk where that can be known.
+        Its first chunk has to say how long the list is, if it is ``counted`` (where that can be
+        known), and how much is coming, if it is ``watched``.
         """
         source: dict[str, Any]
         given: dict[str, Any] = {}
@@ -153,6 +154,7 @@ class Programs:
             "item_shape": "object" if to_pipeline else "any",
             "specials": source.get("specials", []),
             "chunk": 1000,
+            "watched": watched,
         }
         if counted:
             definition["counted"] = True

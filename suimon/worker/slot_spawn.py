@@ -12,6 +12,7 @@ import asyncio
 import itertools
 import queue
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -46,6 +47,8 @@ class Chunks:
         self.chunk_items = min(definition.get("chunk") or wire.CHUNK_ITEMS, wire.CHUNK_ITEMS)
         self.total = 0
         self.stopped = False
+        #: Bytes of a list's large items are asked for with its first chunk, where marks are set.
+        self.whole = _size_of(run) if definition.get("watched") else None
         self._seq = 0
         self._unacknowledged = 0
         self._clear()
@@ -71,22 +74,24 @@ class Chunks:
         if len(self._items) >= self.chunk_items or self._bytes >= wire.CHUNK_BYTES:
             self.send()
 
-    def send(self) -> None:
+    def send(self, *, ended: bool = False) -> None:
         """Send what has been gathered, if anything, when fewer than two chunks are on their way."""
         if not self._items or self.stopped:
             return
         while self._unacknowledged >= wire.CHUNKS_UNACKNOWLEDGED:
             if self._listen(WAIT_SECONDS):
                 return
+        first = self.total - len(self._items)
         self.run.desk.write(
             wire.chunk_line(
                 self.run.token,
                 seq=self._seq,
-                first=self.total - len(self._items),
+                first=first,
                 keys=self._keys if self.path is not None else None,
                 hashes=self._hashes,
                 items=self._items,
                 total=self.length if self._seq == 0 else None,
+                ahead=self._ahead(ended=ended) if first == 0 else None,
             )
         )
         self._seq += 1
@@ -96,7 +101,7 @@ class Chunks:
 
     def settle(self) -> None:
         """Send the rest and wait until all is acknowledged: the end of a list comes after it."""
-        self.send()
+        self.send(ended=True)
         while self._unacknowledged:
             self._listen(WAIT_SECONDS)
 
@@ -115,6 +120,18 @@ class Chunks:
                 self.stopped = self.stopped or state == "stop"
         except queue.Empty:
             return self.stopped
+
+    def _ahead(self, *, ended: bool) -> int | None:
+        """What all large items of the list take: exact for a list and for one chunk that is all;
+        for a file, its size times their share of the first chunk; None: nobody knows.
+        """
+        if self.whole is None:
+            return None
+        large = sum(len(text) for text in self._items if len(text) > wire.LARGE_BYTES)
+        if ended:
+            return large
+        is_list, size = self.whole
+        return size if is_list else max(large, size * large // max(self._bytes, 1))
 
     def _key(self, item: Any, text: bytes) -> str:
         value = item if isinstance(item, dict) else orjson.loads(text)
@@ -187,6 +204,26 @@ def length(run: Run, call: Callable[..., Any], most: int | None) -> int | None:
     return found if most is None else min(found, most)
 
 
+def _size_of(run: Run) -> tuple[bool, int] | None:
+    """(True, bytes of a list's large items), (False, bytes of a file), or None."""
+    kind = run.program.source.get("kind")
+    try:
+        if kind == "list":
+            sizes = (len(orjson.dumps(item)) for item in run.given["items"])
+            return True, sum(size for size in sizes if size > wire.LARGE_BYTES)
+        path = _path_of(run)
+        if kind == "read" and isinstance(path, str):
+            return False, Path(path).stat().st_size
+    except (OSError, TypeError, ValueError):
+        return None  # what is wrong with it is told when it is read
+    return None
+
+
+def _path_of(run: Run) -> Any:
+    given = run.given if isinstance(run.given, dict) else {}
+    return (given.get("inputs") or {}).get("path") or run.program.source.get("path")
+
+
 def source(run: Run, call: Callable[..., Any]) -> Iterator[Any]:
     """The program's list as an iterator."""
     program = run.program
@@ -194,9 +231,7 @@ def source(run: Run, call: Callable[..., Any]) -> Iterator[Any]:
     if kind == "list":
         return iter(run.given["items"])
     if kind == "read":
-        given = run.given if isinstance(run.given, dict) else {}
-        inputs = given.get("inputs") or {}
-        path = inputs.get("path") or program.source.get("path")
+        path = _path_of(run)
         if not isinstance(path, str):
             msg = f"the path of the file to read is {path!r}; it must be text"
             raise errors.InputRefused(msg, path="path")

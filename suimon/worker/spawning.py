@@ -24,7 +24,8 @@ from suimon.errors import SuimonError
 from suimon.run import lane, merge, quotas, spawn, submit
 from suimon.run.claim import Claimed
 from suimon.run.finish import Settled
-from suimon.run.spawn import Child, Fanout, Holder, LostRunError, Policy
+from suimon.run.spawn import Child, DeferredError, Fanout, Holder, LostRunError, Policy
+from suimon.run.wait import On
 from suimon.worker import wire
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class Spawning:
     error: SuimonError | None = None
     stopped: bool = False
     created: int = 0
+    #: The store had no room for a chunk: seconds until the next try. Set where chunks are stored,
+    #: so that a chunk behind that one, already on its way, is not stored either.
+    later_s: float | None = None
 
 
 class Spawner:
@@ -62,10 +66,13 @@ class Spawner:
             _open, self._worker.holder(held), held, self._worker.pool, drive, action
         )
 
-        def opened(found: tuple[Fanout, Child, bool]) -> None:
-            fanout, child, counted = found
+        def opened(found: tuple[Fanout, Child, bool, float | None]) -> None:
+            fanout, child, counted, later_s = found
             if held.cancel:
                 self._worker.driver.stop(held)
+                return
+            if later_s is not None:
+                self._deferred(held, action.vertex, later_s)
                 return
             if fanout.expected is not None:
                 # sealed by an earlier try that died before its record: it is not read again
@@ -73,7 +80,7 @@ class Spawner:
                 return
             drive.spawning = Spawning(action, fanout, child)
             program, given = self._worker.programs.spawn(
-                action, to_pipeline=child.vertex is None, counted=counted
+                action, to_pipeline=child.vertex is None, counted=counted, watched=fanout.watched
             )
             held.program, held.vertex, held.given = program, action.vertex, given
             held.secrets = None
@@ -89,6 +96,7 @@ class Spawner:
         spawning = _spawning(held)
         head, hashes, items = rest.split(wire.RS, 2)
         header = orjson.loads(head)
+        vertex = spawning.action.vertex
         store = functools.partial(
             spawn.chunk,
             holder=self._worker.holder(held),
@@ -101,16 +109,21 @@ class Spawner:
             keys=header["keys"],
             items=items.decode(),
             total=header.get("total"),
+            list_=spawn.List(vertex, header.get("ahead"), _was_deferred(held, vertex)),
         )
 
         def work(conn: Connection) -> tuple[int, bool]:
             # what was sent behind a refused chunk is not stored: positions have no gaps
-            if spawning.error is None:
+            if spawning.error is None and spawning.later_s is None:
                 try:
                     return store(conn)
+                except DeferredError as error:
+                    spawning.later_s = error.later_s
                 except SuimonError as error:
                     spawning.error = error
-            raise spawning.error
+            if spawning.error is not None:
+                raise spawning.error
+            return 0, True
 
         def stored(answer: tuple[int, bool]) -> None:
             created, stop = answer
@@ -138,6 +151,9 @@ class Spawner:
         spawning = _spawning(held)
         if spawning.error is not None:
             self._spawn_failed(held, spawning.error)
+            return
+        if spawning.later_s is not None:
+            self._deferred(held, spawning.action.vertex, spawning.later_s)
             return
         if spawning.stopped:
             # settled early or cancelled: what exists is what there is
@@ -179,13 +195,28 @@ class Spawner:
         if spawning.error is not None:
             self._spawn_failed(held, spawning.error)
             return
+        if spawning.later_s is not None:
+            self._deferred(held, vertex, spawning.later_s)  # the next try will meet it again
+            return
         _drive(held).spawning = None
         self._worker.driver.step_done(held, vertex, status, 0, None, error)
+
+    def _deferred(self, held: Held, vertex: str, later_s: float) -> None:
+        """The store has no room: the list is read again, from its start, when there is some."""
+        drive = _drive(held)
+        drive.spawning = None
+        drive.steps[vertex] = plan.StepRecord("deferred")
+        self._worker.waiter.not_over(held, vertex, On(storage=True, in_s=later_s))
 
     def _spawn_failed(self, held: Held, error: SuimonError) -> None:
         vertex = _spawning(held).action.vertex
         _drive(held).spawning = None
         self._worker.driver.step_done(held, vertex, "failed", 0, None, error.to_json())
+
+
+def _was_deferred(held: Held, vertex: str) -> bool:
+    record = _drive(held).steps.get(vertex)
+    return record is not None and record.status == "deferred"
 
 
 def _drive(held: Held) -> Drive:
@@ -201,13 +232,19 @@ def _spawning(held: Held) -> Spawning:
 
 def _open(
     holder: Holder, held: Held, pool: str, drive: Drive, action: plan.Spawn, conn: Connection
-) -> tuple[Fanout, Child, bool]:
+) -> tuple[Fanout, Child, bool, float | None]:
     """Open the fan-out: who the children are, in which pool and lane, and how the merge judges.
 
-    Last: whether its list is to be counted before its first chunk, because a quota applies.
+    Then: whether its list is to be counted before its first chunk, because a quota applies; and the
+    seconds until its next try, if the store has no room for it now.
     """
     fanout, child = _open_fanout(holder, held, pool, drive, action, conn)
-    return fanout, child, quotas.counts_fanout(conn, held.run.root_id, child.pipeline)
+    counted = quotas.counts_fanout(conn, held.run.root_id, child.pipeline)
+    later_s = None
+    if fanout.expected is None:
+        list_ = spawn.List(action.vertex, deferred=_was_deferred(held, action.vertex))
+        later_s = spawn.room_to_begin(conn, holder, fanout, list_)
+    return fanout, child, counted, later_s
 
 
 def _open_fanout(
@@ -229,17 +266,17 @@ def _open_fanout(
         limit=limit if own else None,
         shared=shared,
     )
-    interruptions = int(config.get("maxInterruptions", INTERRUPTIONS))
     if "task" in config:
+        interruptions = int(config.get("maxInterruptions", INTERRUPTIONS))
         child = Child(
             run.pipeline, run.graph_id, action.vertex, config.get("pool", pool), run.priority,
             interruptions, fanout.lane, limit if own else None, own_lane=own,
         )  # fmt: skip
-        return fanout, child
-    child = child_of_pipeline(
-        conn, run, config["pipeline"], pool=config.get("pool"), fanout_lane=fanout.lane,
-        limit=limit if own else None,
-    )  # fmt: skip
+    else:
+        child = child_of_pipeline(
+            conn, run, config["pipeline"], pool=config.get("pool"), fanout_lane=fanout.lane,
+            limit=limit if own else None,
+        )  # fmt: skip
     return fanout, child
 
 

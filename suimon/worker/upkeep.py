@@ -21,6 +21,7 @@ from suimon.duties import doors, sweep
 from suimon.errors import DatabaseUnavailable, SuimonError
 from suimon.outbox import relay
 from suimon.run import cancel, finish, lane, rescue, wake
+from suimon.store.disk import Disk
 from suimon.store.secret_key import KeyRing
 from suimon.triggers.watcher import FileWatcher
 
@@ -47,6 +48,7 @@ class Upkeep(threading.Thread):
         self._asked: dict[str, Callable[[Connection], None]] = {}
         self._next_sweep = clock.boottime() + (0.0 if duties else float("inf"))
         self._keeper = doors.Keeper()
+        self._disk = Disk(None)
         self._files = FileWatcher(url)
         self._next_doors = float("inf")
         self._relay = relay.of(url, keyring or KeyRing()) if duties else None
@@ -101,7 +103,11 @@ class Upkeep(threading.Thread):
             return
         if payload == "notices":
             self._send_notices()
-        elif payload.startswith(("lane ", "pool ")):
+        elif payload == "sweep":
+            with self._changed:
+                self._next_sweep = clock.boottime()
+                self._changed.notify()
+        elif payload.startswith(("lane ", "pool ")) or payload == "storage":
             self._ask(payload, lambda conn: doors.heard(conn, payload))
         else:
             if payload == "triggers":
@@ -134,6 +140,7 @@ class Upkeep(threading.Thread):
             try:
                 if conn is None or conn.closed:
                     conn = connect.connect(self._url, name="upkeep")
+                    self._disk = Disk.of(conn) if self._duties else Disk(None)
                 for name, act in acts:
                     _do(conn, name, act)
                 if sweep_due:
@@ -175,7 +182,7 @@ class Upkeep(threading.Thread):
 
     def _sweep(self, conn: Connection) -> None:
         """The wall clock may have jumped: what the doors wait for is asked for anew."""
-        worked = sweep.run(conn, self._worker)
+        worked = sweep.run(conn, self._worker, self._disk.measure())
         if worked:
             self._send_notices()
         self._files.reload(conn)

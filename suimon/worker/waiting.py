@@ -54,7 +54,7 @@ class Waiter:
 
         def answered(found: wait.Waited) -> None:
             if not found.over:
-                self._not_over(held, action.vertex, On(signal=action.signal, in_s=found.in_s))
+                self.not_over(held, action.vertex, On(signal=action.signal, in_s=found.in_s))
             elif found.timed_out:
                 text = f'the signal "{action.signal}" did not come within {action.timeout_s:g} s'
                 error = {"type": "SignalTimedOut", "message": text}
@@ -83,7 +83,7 @@ class Waiter:
 
         def answered(found: wait.Decision | float | None) -> None:
             if not isinstance(found, wait.Decision):
-                self._not_over(held, action.vertex, On(approval=action.vertex, in_s=found))
+                self.not_over(held, action.vertex, On(approval=action.vertex, in_s=found))
                 return
             output = found.to_json()
             if output["approved"] or config.get("onReject", "fail") == "continue":
@@ -184,7 +184,7 @@ class Waiter:
             if held.drive is not None:
                 held.drive.is_parent = True
             if found is None:
-                self._not_over(held, vertex, On(fanout=fanout))
+                self.not_over(held, vertex, On(fanout=fanout))
                 return
             status, output, error = found
             self._done(held, vertex, status, output, error)
@@ -212,11 +212,11 @@ class Waiter:
     def _refused(self, held: Held, vertex: str, error: SuimonError) -> None:
         """A single run that was not born: for a quota this run waits, else its step has failed."""
         if isinstance(error, QuotaExceeded):
-            self._not_over(held, vertex, On(quota=error.quota, in_s=max(error.renews_in_s, 0.1)))
+            self.not_over(held, vertex, On(quota=error.quota, in_s=max(error.renews_in_s, 0.1)))
         else:
             self._done(held, vertex, "failed", None, error.to_json())
 
-    def _not_over(self, held: Held, vertex: str, on: On) -> None:
+    def not_over(self, held: Held, vertex: str, on: On) -> None:
         """Remember it and look at the others; when all that is left waits, the run is parked."""
         assert held.drive is not None
         held.drive.waits[vertex] = on

@@ -45,6 +45,8 @@ RESULT_LIMIT_BYTES = 16 * 1024 * 1024
 # The longest line: a chunk of 1 MiB may end with one item at the limit; the rest is headers.
 LINE_LIMIT_BYTES = RESULT_LIMIT_BYTES + 4 * 1024 * 1024
 CHUNK_ITEMS = 1000
+# An item above it is stored as a payload.
+LARGE_BYTES = 8192
 CHUNK_BYTES = 1024 * 1024
 CHUNKS_UNACKNOWLEDGED = 2
 TRACEBACK_CHARS = 4000
@@ -207,14 +209,18 @@ def chunk_line(
     hashes: Sequence[int],
     items: Sequence[bytes],
     total: int | None = None,
+    ahead: int | None = None,
 ) -> bytes:
     """`C`: items as canonical JSON texts with their hashes and, if the spawn has keys, those.
 
-    `total`: how many items the whole list has, where it was counted.
+    In a first chunk, where that is known: ``total``, how many items the whole list has, and
+    ``ahead``, the bytes of all its large ones.
     """
     head: dict[str, Any] = {"seq": seq, "first": first, "n": len(items), "keys": keys}
     if total is not None:
         head["total"] = total
+    if ahead is not None:
+        head["ahead"] = ahead
     header = orjson.dumps(head)
     numbers = ",".join(map(str, hashes)).encode()
     return b"C %d %b\n" % (token, RS.join((header, numbers, *items)))

@@ -59,6 +59,8 @@ def lab(api_url: str) -> Iterator[Lab]:
     with connect(api_url, name="test") as conn:
         conn.execute(_EMPTY.replace("KEPT", ",".join(_KEPT)).encode())
         conn.execute(b"delete from suimon.pipelines")
+        conn.execute(b"insert into suimon.store default values")
+        conn.execute(b"insert into suimon.store_usage (shard) select generate_series(0, 15)")
         made = Lab(conn)
         made.pipeline("free")
         made.pipeline("one", concurrency=1)

@@ -136,3 +136,28 @@ def test_a_destination_is_edited_with_its_etag_and_held(server: ServeProcess, la
     assert server.ask("PATCH", where, json={"rate": None}, headers=mark).status_code == 412
     assert server.post(f"{where}/hold", {"seconds": 60, "why": "they asked"}).json()["held"] is True
     assert server.post(f"{where}/release").json()["held"] is False
+
+
+def test_the_marks_of_the_store_are_edited_with_their_etag(server: ServeProcess, lab: Lab) -> None:
+    """And while it is full, a large input is answered with 503 and the time to come again."""
+    lab.pipeline("p")
+    seen = server.get("/api/v1/storage")
+    assert seen.json()["store"]["high_bytes"] is None
+    mark = {"If-Match": seen.headers["etag"]}
+    body = {"high_bytes": 1000, "why": "a small disk"}
+    assert server.ask("PATCH", "/api/v1/storage", json=body).status_code == 428
+    done = server.ask("PATCH", "/api/v1/storage", json=body, headers=mark)
+    assert (done.json()["high_bytes"], done.json()["low_bytes"]) == (1000, 800)
+    assert server.ask("PATCH", "/api/v1/storage", json=body, headers=mark).status_code == 412
+    lab.sql("insert into suimon.payloads (run_id, name, body)"
+            " values (suimon.uuid7(), 'x', repeat('x', 1000))")  # fmt: skip
+    large = {"pipeline": "p", "input": {"text": "x" * 9000}}
+    full = server.ask("POST", "/api/v1/runs", json=large)
+    assert (full.status_code, full.json()["code"]) == (503, "SUI-3009")
+    assert full.headers["retry-after"] == "30"
+    event = {"type": "a.b", "payload": large["input"]}
+    assert server.ask("POST", "/api/v1/events", json=event).status_code == 503
+    assert server.ask("POST", "/api/v1/runs", json={"pipeline": "p"}).status_code == 201
+    text = server.get("/metrics").text
+    assert "suimon_store_bytes 1000.0" in text
+    assert "suimon_store_high_bytes 1000.0" in text

@@ -99,7 +99,7 @@ def test_the_object_store_is_set_and_shown(
 ) -> None:
     """By command and over HTTP, refused with credentials; what is stored is shown in numbers."""
     url = f"file://{tmp_path}/objects"
-    assert cli("storage", "set", "--objects", url, "--as", "ann").code == 0
+    assert cli("storage", "objects", url, "--as", "ann").code == 0
     big = '{"n": 1, "text": "' + "x" * 100_000 + '"}'
     for _ in range(2):
         assert cli("run", "free", "--input", "-", stdin=big.encode()).code == 0
@@ -109,7 +109,7 @@ def test_the_object_store_is_set_and_shown(
         iter((tmp_path / "objects").iterdir())).read_bytes())  # fmt: skip
     assert found["ratio"] > 100
     assert f"large ones go to  {url}" in cli("storage").out
-    refused = cli("storage", "set", "--objects", "s3://key:word@bucket")
+    refused = cli("storage", "objects", "s3://key:word@bucket")
     assert (refused.code, "word" in refused.err) == (2, False)
     with serving(cli.url, tmp_path / "serve", "--no-duties") as server:
         answer = server.client.put("/api/v1/storage/objects", json={"url": None, "by": "bob"})

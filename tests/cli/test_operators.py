@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,30 @@ def test_doctor(cli: Cli, deployed: Path, conn: Connection) -> None:
     assert cli("doctor", "--json").json["ok"] is False
     conn.execute("update suimon.meta set package_version = '0.0.0'")
     assert "0.0.0" in cli("doctor").out
+
+
+def test_the_marks_of_the_store(cli: Cli, deployed: Path, conn: Connection) -> None:
+    """Set, shown, refused when they changed meanwhile, and a run that waits says so in the list."""
+    lab = Lab(conn)
+    assert re.search(r"marks +none", cli("storage").out)
+    done = cli("storage", "set", "--high", "10MB", "--json", "--as", "ann").json
+    assert (done["high_bytes"], done["low_bytes"], done["edited_by"]) == (10**7, 8 * 10**6, "ann")
+    assert cli("storage", "set", "--high", "20MB", "--expect", "1").code != 0
+    assert cli("storage", "set", "--high", "much").code == 2
+    assert cli("storage", "set").code == 2
+    lab.sql("insert into suimon.payloads (run_id, name, body)"
+            " values (suimon.uuid7(), 'x', repeat('x', 10000000))")  # fmt: skip
+    shown = cli("storage").out
+    assert "10 MB, 100 % of 10 MB" in shown
+    assert "10 MB, over below 8 MB" in shown
+    refused = cli("run", "free", "--input", json.dumps({"text": "x" * 9000}))
+    assert "SUI-3009" in refused.err or "storage pressure: 100 % of 10 MB" in refused.err
+    run = lab.submit("free", {"text": "x"})
+    row = lab.claim_run(lab.worker(), run)
+    lab.sql("update suimon.runs set status = 'waiting', reason = 'storage', worker_id = null"
+            " where id = %s", row.id)  # fmt: skip
+    assert "100 % of 10 MB" in cli("runs", "list").out
+    assert cli("storage", "set", "--high", "none", "--json").json["high_bytes"] is None
 
 
 def test_storage_and_prune(cli: Cli, deployed: Path, conn: Connection) -> None:

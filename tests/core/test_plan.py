@@ -65,6 +65,23 @@ ORDERS = graph(
 )
 
 
+def test_a_deferred_spawner_is_tried_again_and_keeps_nothing_else_waiting() -> None:
+    """It is the next action when the run is claimed; once looked at, all others come first."""
+    both = graph(kids=spawn([1]), outcome=merge("kids"), other=call())
+    steps = {"kids": StepRecord("deferred")}
+    plan = Plan(both)
+
+    def ask(**more: Any) -> Any:
+        return plan.next(steps, run_input=None, run=RUN, **more)
+
+    assert isinstance(ask(), Spawn)
+    assert isinstance(ask(waiting=("kids",)), Execute)
+    steps["other"] = done()
+    again = ask(waiting=("kids",))
+    assert isinstance(again, Spawn)
+    assert again.vertex == "kids"
+
+
 def test_a_file_fans_out_merges_and_is_reported() -> None:
     """The demo's shape, step by step; the READ has no step of its own."""
     plan = Plan(ORDERS)

@@ -225,7 +225,11 @@ def test_the_duty_prunes(lab: Lab, conn: Connection) -> None:
         "update suimon.duties set next_at = clock_timestamp() + interval '1 day'"
         " where name <> 'prune'"
     )
-    taken = dict(conn.execute(sweep.SQL.take, {"worker": None}).fetchall())
+    taken = dict(
+        conn.execute(
+            sweep.SQL.take, {"worker": None, "disk_free": None, "disk_total": None}
+        ).fetchall()
+    )
     assert taken == {"prune": False}
     lab.pipeline("p", keep={"count": 1})
     conn.execute("update suimon.duties set next_at = clock_timestamp() where name = 'prune'")

@@ -15,6 +15,7 @@ from support.lab import Lab
 
 from suimon.core import signatures
 from suimon.db.connect import Connection, connect
+from suimon.run import pressure
 from suimon.store import secret
 from suimon.store.secret_key import KeyRing
 from suimon.triggers import deliver, fire, webhook
@@ -298,6 +299,22 @@ def test_a_large_body_is_stored_whole(conn: Connection) -> None:
 
 def entry(code: str = "signature", trigger: int | None = 1) -> Entry:
     return Entry(trigger, "s", code, "why", {"status": 401})
+
+
+def test_a_large_body_is_refused_while_the_store_is_full(conn: Connection) -> None:
+    """503, with the time to come again; a small one is taken, and nothing large was stored."""
+    lab = Lab(conn)
+    to = listen(lab)
+    pressure.change(conn, {"high_bytes": 1000}, actor="test")
+    lab.sql("insert into suimon.payloads (run_id, name, body)"
+            " values (suimon.uuid7(), 'x', repeat('x', 1000))")  # fmt: skip
+    full = refused(conn, to, call({"text": "x" * 9000}, key="d-1"))
+    assert (full.status, full.code, full.retry_after_s) == (503, "storage", 30)
+    assert "MB" not in full.told
+    assert lab.one("select count(*) from suimon.deliveries") == 0
+    assert post(conn, to, call({"text": "x"}, key="d-2")).status == 202
+    lab.sql("delete from suimon.payloads")
+    assert post(conn, to, call({"text": "x" * 9000}, key="d-1")).status == 202
 
 
 def test_a_flood_of_refusals_is_counted_and_not_written_one_by_one(conn: Connection) -> None:

@@ -258,12 +258,13 @@ create function suimon.is_complete(f suimon.fanouts) returns boolean language sq
   select coalesce(f.succeeded + f.failed + f.timed_out + f.cancelled >= f.expected, false)
 $$;
 
--- One row per vertex that has ended, or that waits (`open`: due_at is its timer, timeout or deadline). A run with one
--- vertex has none: its own row says it all.
+-- One row per vertex that has ended, or that waits (`open`: due_at is its timer, timeout or deadline), or a spawner
+-- whose list found no room (`deferred`: due_at is its next try, attempt counts them, ended_at is the first; output says
+-- how many bytes it would store). A run with one vertex has none: its own row says it all.
 create table suimon.steps (
   run_id uuid not null,
   vertex text not null,
-  status text not null check (status in ('open', 'succeeded', 'failed', 'timed_out', 'cancelled', 'skipped')),
+  status text not null check (status in ('open', 'deferred', 'succeeded', 'failed', 'timed_out', 'cancelled', 'skipped')),
   due_at timestamptz,
   attempt int not null,
   claim_no int not null,
@@ -273,6 +274,8 @@ create table suimon.steps (
   ended_at timestamptz not null default clock_timestamp(),
   primary key (run_id, vertex)
 );
+
+create index steps_deferred on suimon.steps (run_id) where status = 'deferred';
 
 -- One row per try that did not end its step; the try that did is the run's or the step's own row.
 create table suimon.attempts (
@@ -389,7 +392,7 @@ create table suimon.duties (
 insert into suimon.duties (name, every_ms) values
   ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000),
   ('repair', 60000), ('flows', 300000), ('prune', 300000), ('doors', 30000), ('pauses', 30000), ('notices', 30000),
-  ('wakes', 30000), ('quotas', 30000), ('contents', 300000);
+  ('wakes', 30000), ('quotas', 30000), ('contents', 300000), ('storage', 30000);
 
 -- --------------------------------------------------------------------------------------------------- doors
 
@@ -686,12 +689,38 @@ create table suimon.store_usage (
 ) with (fillfactor = 20);
 insert into suimon.store_usage (shard) select generate_series(0, 15);
 
--- Where contents of 64 KiB and more go; null: they stay in the database.
+-- The marks of the store, and what is known of the disk below the database; one row. Pressure begins at high_bytes and
+-- is over below low_bytes (above_since); it begins below disk_min_bytes of free disk and is over from disk_ok_bytes on
+-- (scarce_since). Whoever sees a change writes it down (suimon.see_pressure); no other writes happen here but edits and
+-- the sweep's measurements. watch is what everybody reads first: false means that nothing has to be asked.
 create table suimon.store (
   id boolean primary key default true check (id),
-  object_url text
-);
-insert into suimon.store (object_url) values (null);
+  object_url text,                     -- where contents of 64 KiB and more go; null: they stay in the database
+  high_bytes bigint check (high_bytes > 0),    -- null: no marks
+  low_bytes bigint check (low_bytes > 0),
+  disk_min_bytes bigint not null default 1073741824 check (disk_min_bytes >= 0),
+  disk_ok_bytes bigint not null default 2147483648,
+  disk_free bigint,                    -- null: never measured; older than three minutes: unknown
+  disk_total bigint,
+  disk_at timestamptz,
+  above_since timestamptz,
+  scarce_since timestamptz,
+  version int not null default 1,      -- rises with each edit
+  edited_by text,
+  edited_at timestamptz,
+  watch boolean generated always as (high_bytes is not null or above_since is not null or scarce_since is not null
+                                     or coalesce(disk_free < disk_min_bytes, false)) stored,
+  constraint marks_are_whole check ((high_bytes is null) = (low_bytes is null) and low_bytes <= high_bytes),
+  constraint disk_marks_are_whole check (disk_min_bytes <= disk_ok_bytes)
+) with (fillfactor = 50);
+insert into suimon.store default values;
+
+-- Fan-outs that were let in and are not sealed yet: the bytes that each may still store, as it said itself. Only while
+-- marks are set, and only for lists with large items. A row whose fan-out is sealed, ended or gone counts no more.
+create table suimon.store_holds (
+  fanout_id bigint primary key,
+  ahead bigint not null
+) with (fillfactor = 50);
 
 -- Log text in batches, at most 1 MB an attempt, its beginning and its end kept.
 create table suimon.logs (
@@ -1020,6 +1049,158 @@ create function suimon.reason_of(r suimon.runs) returns text language sql stable
   end
 $$;
 
+-- Is there pressure, and of which kind? Judged now, nothing written. A disk that nobody has measured for three minutes
+-- is unknown, and unknown is no pressure.
+create function suimon.judge_pressure(out above boolean, out scarce boolean) language plpgsql stable as $$
+declare
+  s suimon.store;
+begin
+  above := false; scarce := false;
+  select x.* into s from suimon.store x where x.watch;
+  if found then
+    above := coalesce(suimon.store_bytes() >= case when s.above_since is null then s.high_bytes else s.low_bytes end, false);
+    scarce := coalesce(s.disk_at > clock_timestamp() - interval '3 minutes'
+                       and s.disk_free < case when s.scarce_since is null then s.disk_min_bytes else s.disk_ok_bytes end, false);
+  end if;
+end $$;
+
+-- The same, and a change is written down by whoever sees it. What follows from one: at the beginning a prune, now; at
+-- the end whoever keeps the doors wakes those that were deferred.
+create function suimon.see_pressure() returns boolean language plpgsql as $$
+declare
+  now_ record;
+  was record;
+begin
+  select * into now_ from suimon.judge_pressure();
+  select x.above_since is not null as above, x.scarce_since is not null as scarce into was from suimon.store x;
+  if (now_.above, now_.scarce) is distinct from (was.above, was.scarce) then
+    -- who admits a fan-out just now holds the row; the next one to look will see the same
+    update suimon.store x
+    set above_since = case when now_.above then coalesce(x.above_since, clock_timestamp()) end,
+        scarce_since = case when now_.scarce then coalesce(x.scarce_since, clock_timestamp()) end
+    from (select y.id from suimon.store y for no key update skip locked) free where x.id = free.id;
+    if found and (now_.above or now_.scarce) then
+      perform suimon.prune_soon();
+    elsif found then
+      perform pg_notify('suimon_doors', 'storage');
+    end if;
+  end if;
+  return now_.above or now_.scarce;
+end $$;
+
+-- Brings the next prune to now, where it would be more than half a minute away.
+create function suimon.prune_soon() returns void language plpgsql as $$
+begin
+  update suimon.duties d set next_at = clock_timestamp()
+  from (select e.name from suimon.duties e where e.name = 'prune' and e.next_at > clock_timestamp() + interval '30 seconds'
+        for no key update skip locked) late
+  where d.name = late.name;
+  if found then
+    perform pg_notify('suimon_doors', 'sweep');
+  end if;
+end $$;
+
+-- Will the spawner of this fan-out still store something?
+create function suimon.is_spawning(f suimon.fanouts) returns boolean language sql stable as $$
+  select f.expected is null and f.state = 'open' and not f.cancelling
+     and exists (select from suimon.runs p where p.id = f.parent_id and p.finished_at is null and not p.cancel_requested)
+     and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex and s.status <> 'deferred')
+$$;
+
+-- Under pressure of the store a fan-out that is half stored waits like any other, for runs to end and to be pruned.
+-- Where none can, it would wait for ever, and with it its own children's room: then the oldest of them goes on, a chunk
+-- at a time, above the mark. None can: no tree that could end and is kept for a while only is alive (one in which a
+-- fan-out is deferred, or that waits for people or a clock, a lane or a worker, cannot), and the prune has seen all that
+-- have ended. A scarce disk stops every one of them.
+create function suimon.goes_first(p_fanout bigint) returns boolean language sql stable as $$
+  with stuck as materialized (
+    select f.root_id from suimon.fanouts f where f.id = p_fanout
+    union
+    select r.root_id from suimon.steps s join suimon.runs r on r.id = s.run_id where s.status = 'deferred' and r.finished_at is null
+  ),
+  kept as materialized (
+    select p.name from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id
+    where g.body -> 'keep' is not null and not exists (select from suimon.pauses a where a.what = 'pipeline:' || p.name)
+  )
+  select not exists (select from suimon.store x where x.scarce_since is not null)
+     and not exists (select from suimon.store_holds h join suimon.fanouts f on f.id = h.fanout_id
+                     where h.fanout_id < p_fanout and suimon.is_spawning(f))
+     and not exists (select from suimon.runs r join kept k on k.name = r.pipeline
+                     where r.parent_id is null and r.status = 'running' and r.root_id not in (select root_id from stuck))
+     and not exists (select from (select r from suimon.runs r join kept k on k.name = r.pipeline
+                                  where r.parent_id is null and r.status = 'queued' and r.admitted limit 1000) q
+                     where suimon.reason_of(q.r) like 'no_slot:%' and (q.r).root_id not in (select root_id from stuck))
+     and not exists (select from suimon.runs r join kept k on k.name = r.pipeline
+                     where r.parent_id is null and r.status = 'waiting' and coalesce(r.reason, '') <> ''
+                       and split_part(r.reason, ':', 1) not in ('storage', 'signal', 'approval', 'timer')
+                       and r.root_id not in (select root_id from stuck))
+     and not exists (select from suimon.runs r where r.reason = 'pruning')
+     and not exists (select from kept k join suimon.duties d on d.name = 'prune'
+                     where exists (select from suimon.runs r where r.pipeline = k.name and r.parent_id is null
+                                   and r.finished_at is not null and r.finished_at > coalesce(d.last_at, '-infinity')))
+$$;
+
+-- May this spawner store a chunk whose last item has the position p_last (null: may it begin to read its list)? p_large:
+-- the bytes of its items that go to payloads; p_ahead: those of the whole list, as its first chunk says (null: unknown).
+-- A chunk that was stored before always may, and what has ended early is not asked here. Without pressure a fan-out that
+-- has begun goes on; the first chunk of one with large items needs room for all of them, beside what others that were let
+-- in still have ahead of them, or the store for itself below the low mark. First chunks take turns at the store's row, so
+-- that no room is given twice.
+create function suimon.may_spawn(p_fanout bigint, p_base uuid, p_last int, p_large bigint, p_ahead bigint)
+returns boolean language plpgsql as $$
+declare
+  begun boolean := exists (select from suimon.runs r where r.id = suimon.child_id(p_base, 0));
+  wants bigint := greatest(p_ahead, p_large, 0);
+  s suimon.store;
+  used bigint;
+  others record;
+begin
+  if exists (select from suimon.runs r where r.id = suimon.child_id(p_base, p_last))
+     or exists (select from suimon.fanouts f where f.id = p_fanout and (f.state <> 'open' or f.cancelling)) then
+    return true;
+  end if;
+  if suimon.see_pressure() then
+    if begun then
+      insert into suimon.store_holds (fanout_id, ahead) values (p_fanout, 0) on conflict do nothing;
+    end if;
+    if not begun or not suimon.goes_first(p_fanout) then
+      return false;
+    end if;
+  end if;
+  if p_last is null then
+    return true;
+  end if;
+  if begun then
+    if p_large > 0 then
+      insert into suimon.store_holds as h (fanout_id, ahead) values (p_fanout, 0)
+      on conflict (fanout_id) do update set ahead = greatest(h.ahead - p_large, 0);
+    end if;
+  elsif wants > 0 then
+    select x.* into s from suimon.store x for no key update;
+    delete from suimon.store_holds h
+    where not exists (select from suimon.fanouts f where f.id = h.fanout_id and suimon.is_spawning(f));
+    used := suimon.store_bytes();
+    select count(*) as n, coalesce(sum(h.ahead), 0) as ahead into others from suimon.store_holds h where h.fanout_id <> p_fanout;
+    if used + others.ahead + wants > s.high_bytes and (others.n > 0 or used >= s.low_bytes) then
+      return false;
+    end if;
+    insert into suimon.store_holds (fanout_id, ahead) select p_fanout, wants - p_large where s.high_bytes is not null
+    on conflict (fanout_id) do update set ahead = excluded.ahead;
+  end if;
+  delete from suimon.steps d using suimon.fanouts f
+  where f.id = p_fanout and d.run_id = f.parent_id and d.vertex = f.vertex and d.status = 'deferred';
+  return true;
+end $$;
+
+-- Large things from outside are refused under pressure; what is small, and what running work stores, is not.
+create function suimon.refuse_large(size int) returns void language plpgsql as $$
+begin
+  if size > 8192 and (select j.above or j.scarce from suimon.judge_pressure() j) then
+    raise exception 'the payload store is full, and % bytes would be stored in it', size
+      using errcode = 'SUI39', hint = 'Nothing was stored; ask again later. See: suimon storage';
+  end if;
+end $$;
+
 -- What holds a trigger back, or null: its own pause, its pipeline's triggers', or the whole pipeline's.
 create function suimon.pause_of(trigger_id bigint) returns text language sql stable as $$
   select p.what from suimon.triggers t
@@ -1171,7 +1352,8 @@ create function suimon.hold_is_over(fanout bigint) returns boolean language sql 
   select not exists (
     select from suimon.fanouts f join suimon.runs p on p.id = f.parent_id
     where f.id = hold_is_over.fanout and f.expected is null and p.finished_at is null
-      and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex and s.status <> 'open'))
+      and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex
+                        and s.status not in ('open', 'deferred')))
 $$;
 
 -- Gives back what ended fan-outs reserved and did not use, to the day and the month it was taken from: of these quotas
@@ -1311,7 +1493,7 @@ $$;
 -- nobody counts), nor where a quota has no room for all that are asked for. A run of a limited pipeline is born outside
 -- the claimable queue: lane.admit lets it in after the commit. p_contents: of inputs above 8 KB, where they have been
 -- kept already.
-create function suimon.new_runs(p_pipeline text, p_ids uuid[], p_keys text[], p_inputs text[], p_asking int, p_labels text[],
+create function suimon.new_runs(p_pipeline text, p_ids uuid[], p_keys text[], p_inputs text[], p_asking int, p_labels text[] default null,
                                 p_contents bytea[] default null)
 returns table (id uuid, pool text, lane text, lane_rank bigint, lane_limit int) language plpgsql as $$
 #variable_conflict use_column
@@ -1414,7 +1596,8 @@ end $$;
 -- Starts a run from any language, in the caller's transaction: rolled back, nothing happened; committed, it happens.
 -- Returns the run's id, the existing run's when the key has one. Runs with the rights of its owner: a role needs
 -- nothing but `grant usage on schema suimon`. Errors: SUI31 unknown pipeline, SUI33 input refused, SUI35 queue full,
--- SUI38 quota exceeded. With a quota, others that it counts wait for this transaction's end.
+-- SUI38 quota exceeded, SUI39 a large input while the store is full. With a quota, others that it counts wait for this
+-- transaction's end.
 create function suimon.submit(pipeline text, input jsonb default '{}', idempotency_key text default null, labels text[] default null)
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -1462,6 +1645,7 @@ begin
   if found is not null then
     return found;
   end if;
+  perform suimon.refuse_large(octet_length(input::text));
   select n.* into born from suimon.new_runs(pipeline, array[suimon.uuid7()], array[idempotency_key], array[input::text], 1,
                                               submit.labels) n;
   if born.id is not null then
@@ -1544,7 +1728,7 @@ begin
 end $$;
 
 -- Tells of something from any language, in the caller's transaction: rolled back, it never happened. Returns the event's
--- id, that of the earlier one when this key of this type was told before. Rights as those of suimon.submit. Errors: SUI33.
+-- id, that of the earlier one when this key of this type was told before. Rights as those of suimon.submit. Errors: SUI33, SUI39.
 create function suimon.emit(type text, payload jsonb default '{}', key text default null)
 returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -1560,6 +1744,7 @@ begin
   if key = '' or octet_length(key) > 1024 then
     raise exception 'the key cannot be used' using errcode = 'SUI33', hint = '1 to 1024 bytes; for more, take a hash.';
   end if;
+  perform suimon.refuse_large(octet_length(payload::text));
   return suimon.tell_event(type, payload, key, null);
 end $$;
 
@@ -1609,6 +1794,20 @@ begin
 end $$;
 create trigger pauses_told after insert on suimon.pauses for each row
   when (new.automatic) execute function suimon.notice_of_pause();
+
+create function suimon.notice_of_pressure() returns trigger language plpgsql as $$
+begin
+  perform suimon.notice(
+    'storage.pressure', 'pressure:' || coalesce(new.above_since, new.scarce_since), clock_timestamp(),
+    case when new.scarce_since is null then 'the payload store is above its mark' else 'the disk of the database is nearly full' end,
+    jsonb_build_object('store_bytes', suimon.store_bytes(), 'high_bytes', new.high_bytes, 'low_bytes', new.low_bytes,
+                       'disk_free', new.disk_free, 'disk_min_bytes', new.disk_min_bytes,
+                       'since', coalesce(new.above_since, new.scarce_since)));
+  return null;
+end $$;
+create trigger store_pressure_told after update on suimon.store for each row
+  when ((old.above_since is null and new.above_since is not null) or (old.scarce_since is null and new.scarce_since is not null))
+  execute function suimon.notice_of_pressure();
 
 -- The first id of an instant: ids sort by their time of birth.
 create function suimon.first_id(at timestamptz) returns uuid language sql immutable strict parallel safe as $$
