@@ -90,6 +90,7 @@ back as (
   update suimon.runs r
   set status = 'queued', admitted = r.lane is null, attempt = 0, interruptions = 0, alone = 0, cancel_requested = false,
       started_at = null, finished_at = null, wake_at = null, reason = null, output = null, error = null,
+      since = clock_timestamp(),
       rank = suimon.head_of(r.pool, r.priority)
   from asked a where r.id = a.id
   returning r.id, r.fanout_id, r.lane, r.lane_rank, r.pool, a.old, a.skipped

@@ -122,7 +122,7 @@ returning f.allowed;
 -- the run running, and its worker goes on with the merge. wake_at: the end of the stragglers' grace.
 -- name: park
 update suimon.runs p
-set status = 'waiting', reason = 'children', worker_id = null, attempt = 0, interruptions = 0,
+set status = 'waiting', reason = 'children', worker_id = null, attempt = 0, interruptions = 0, since = clock_timestamp(),
     wake_at = (select max(f.settled_at) from suimon.fanouts f
                where f.id = any (%(fanouts)s::bigint[]) and f.state = 'settled') + make_interval(secs => %(grace_s)s)
 where p.id = %(parent)s and p.status = 'running' and p.worker_id = %(worker)s and p.claim_no = %(claim_no)s

@@ -233,6 +233,7 @@ class Waiter:
                 self._worker.driver.advance(held)
                 return
             self._worker.drop(held)
+            self._worker.sender.place_freed()
             if in_s is not None:
                 self._worker.upkeep.arm(in_s)
 
