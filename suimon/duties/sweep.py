@@ -15,6 +15,7 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     notices  failed runs and pools without a worker that people want to be told of
     doors    instants that have come, deliveries that wait
     wakes    idle workers of pools where somebody waits for one
+    pools    runs that wait in a pool which their pipeline has left
     pauses   triggers that stop after failures in a row, runs that a resume left held back
 """
 
@@ -31,7 +32,7 @@ from suimon.db.statements import statements
 from suimon.duties import doors, prune
 from suimon.errors import SuimonError
 from suimon.outbox import notify
-from suimon.run import cancel, finish, lane, pause, rescue, wake
+from suimon.run import cancel, finish, lane, moving, pause, rescue, wake
 
 log = logging.getLogger("suimon.duties")
 
@@ -174,4 +175,5 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "doors": doors.duty,
     "wakes": wakes,
     "pauses": pause.sweep,
+    "pools": moving.sweep,
 }

@@ -40,6 +40,7 @@ select t.name,
                                    and exists (select from suimon.runs r where r.pool = w.pool and r.status = 'queued' and r.admitted))
          when 'doors' then exists (select from suimon.triggers t where t.next_at <= clock_timestamp() and t.retired_at is null)
                         or exists (select from suimon.deliveries d where d.state = 'waiting')
+         when 'pools' then exists (select from suimon.pipelines p where p.moving_from <> '{}')
          when 'pauses' then exists (select from suimon.pauses_due(null)) or exists (select from suimon.pauses_over())
        end as work
 from taken t;

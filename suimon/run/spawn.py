@@ -42,6 +42,7 @@ class Child:
     own_lane: bool
     lane_per: str | None = None
     holds_lane: bool = False
+    follows: bool = False  # no pool was named for them: it may be changed live
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,27 @@ def fence(conn: Connection, holder: Holder) -> str:
     if row is None or row[1]:
         raise LostRunError(holder.run_id)
     return str(row[0])
+
+
+def _pool_now(conn: Connection, holder: Holder, child: Child) -> str:
+    """The fence, and the pool of the children that are about to be made."""
+    if not child.follows:
+        fence(conn, holder)
+        return child.pool
+    row = conn.execute(
+        SQL.fence_and_pool,
+        {
+            "parent": holder.run_id,
+            "worker": holder.worker,
+            "claim_no": holder.claim_no,
+            "bare": child.vertex is not None,
+            "pipeline": child.pipeline,
+        },
+        prepare=True,
+    ).fetchone()
+    if row is None or row[1]:
+        raise LostRunError(holder.run_id)
+    return str(row[2] or child.pool)
 
 
 def open_fanout(
@@ -195,7 +217,7 @@ def chunk(
 
     def act() -> tuple[int, bool]:
         with transaction(conn):
-            fence(conn, holder)
+            pool = _pool_now(conn, holder, child)
             with conn.pipeline():
                 born = conn.execute(
                     SQL.chunk,
@@ -208,12 +230,13 @@ def chunk(
                         "keys": list(keys) if keys is not None else None,
                         "ranks": n if child.lane is None else 0,
                         **asdict(child),
+                        "pool": pool,
                     },
                     prepare=True,
                 )
                 state = conn.execute(SQL.state, {"fanout": fanout.id}, prepare=True)
                 if child.lane is None:
-                    wake.wake(conn, [child.pool])
+                    wake.wake(conn, [pool])
             created = born.fetchone()
             now = state.fetchone()
             assert created is not None

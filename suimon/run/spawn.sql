@@ -9,6 +9,15 @@ select r.root_id::text, r.cancel_requested from suimon.runs r
 where r.id = %(parent)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
 for no key update;
 
+-- The same for a chunk; and the pool that children have now whose spawner names none: their parent's for tasks of its own
+-- graph, else their pipeline's.
+-- name: fence_and_pool
+select r.root_id::text, r.cancel_requested,
+       case when %(bare)s then r.pool else (select p.pool from suimon.pipelines p where p.name = %(pipeline)s) end as pool
+from suimon.runs r
+where r.id = %(parent)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
+for no key update of r;
+
 -- Who else waits in the lanes above: a child in an ancestor's lane would wait for itself.
 -- name: ancestor_lanes
 with recursive up(id, parent_id, lane) as (

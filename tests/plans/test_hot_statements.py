@@ -19,7 +19,7 @@ from suimon.worker import batch as batches
 
 SMALL = {
     "pools", "workers", "lanes", "duties", "pipelines", "graphs", "flows", "fanouts", "meta",
-    "channels",
+    "channels", "pool_caps",
 }  # fmt: skip
 
 
