@@ -29,6 +29,7 @@ from suimon.api import (
     health,
     people,
     pipelines,
+    pools,
     problems,
     runs,
     standing,
@@ -45,7 +46,18 @@ from suimon.store.secret_key import KeyRing
 ROUTERS: Final = (
     *(
         one.api
-        for one in (runs, acts, pipelines, doors, destinations, people, standing, system, health)
+        for one in (
+            runs,
+            acts,
+            pipelines,
+            pools,
+            doors,
+            destinations,
+            people,
+            standing,
+            system,
+            health,
+        )
     ),
     webhooks.router,
 )

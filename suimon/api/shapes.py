@@ -166,6 +166,12 @@ class Limits(Act):
     pause_after: Annotated[int | None, Field(ge=1, le=HIGHEST)] = None
 
 
+class SpawnLimit(Act):
+    """null: any number."""
+
+    concurrency: Annotated[int | None, Field(ge=1, le=HIGHEST)]
+
+
 class Deployment(Asked):
     pipelines: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=1000)]
     dry_run: bool = False

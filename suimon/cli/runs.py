@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from suimon.cli import acts, drawing, show
+from suimon.cli import acts, drawing, pools, show
 from suimon.cli import logs as reading
 from suimon.cli.options import Place, database_options, json_option
 from suimon.core.states import RunStatus
@@ -148,5 +148,5 @@ def children(
 
 
 runs.add_command(reading.logs)
-for command in (acts.retry, acts.cancel, acts.rerun, acts.skip, acts.priority):
+for command in (acts.retry, acts.cancel, acts.rerun, acts.skip, acts.priority, pools.limit):
     runs.add_command(command)

@@ -90,8 +90,8 @@ held as materialized (
 ),
 back as (
   update suimon.runs r
-  set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), since = clock_timestamp(),
-      rank = suimon.head_of(r.pool, r.priority),
+  set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), rank = suimon.head_of(r.pool, r.priority),
+      since = clock_timestamp(),
       started_at = case when r.attempt <= 1 and not exists (select from suimon.steps s where s.run_id = r.id)
                       and not exists (select from suimon.fanouts f where f.parent_id = r.id) then null else r.started_at end
   from d

@@ -15,7 +15,7 @@ import orjson
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import InputRefused
-from suimon.run import submit
+from suimon.run import deploy, destinations, submit
 from suimon.run.read import Fanout, fanouts, named, parsed, run
 
 SQL = statements(__package__, "pages.sql")
@@ -167,14 +167,19 @@ def pipelines(conn: Connection, *, after: str = "", limit: int = PAGE) -> list[d
 
 
 def pipeline(conn: Connection, name: str) -> dict[str, Any]:
-    """One deployed pipeline with its graph. Raises UnknownPipeline with "did you mean"."""
+    """One deployed pipeline with its graph, its settings live and as ``declared``, and those of the
+    destinations that its vertices name. Raises UnknownPipeline with "did you mean".
+    """
     names = (
         "name",
         "pool",
         "concurrency",
+        "max_queued",
+        "pause_after",
         "priority",
         "deployed_at",
         "edited_at",
+        "pool_edited_at",
         "hash",
         "graph",
         "versions",
@@ -183,4 +188,8 @@ def pipeline(conn: Connection, name: str) -> dict[str, Any]:
     if row is None:
         raise submit.unknown(conn, name)
     one = named(names, row)
-    return {**one, "graph": orjson.loads(one["graph"])}
+    graph = orjson.loads(one["graph"])
+    called = {v.get("config", {}).get("destination") for v in graph["vertices"].values()}
+    found = [d for d in destinations.listed(conn) if d["name"] in called]
+    declared = deploy.declared(graph)
+    return {**one, "graph": graph, "declared": declared, "destinations": found}

@@ -43,7 +43,8 @@ def show(conn: Connection, name: str) -> dict[str, Any]:
     names = known(conn)
     if name not in names:
         near = did_you_mean(name, names) or "See them: suimon pools list"
-        raise NotThere(f'there is no pool "{name}"', hint=near)
+        msg = f'there is no pool "{name}"'
+        raise NotThere(msg, hint=near)
     return _listed(conn, [name])[0]
 
 

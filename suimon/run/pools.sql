@@ -14,7 +14,8 @@ order by 1 limit 1000;
 -- Ready runs are counted up to 10,000; pipelines are named up to 50. Who beats within three intervals is alive.
 -- name: listed
 select n.name, c.cap, coalesce(c.version, 0) as version, c.edited_at, suimon.held_in(n.name) as held,
-       (select count(*) from (select from suimon.runs r where r.pool = n.name and r.status = 'queued' and r.admitted limit 10001) q) as ready,
+       (select count(*) from (select from suimon.runs r
+                              where r.pool = n.name and r.status = 'queued' and r.admitted limit 10001) q) as ready,
        w.workers, w.slots,
        (select s.by from suimon.pauses s where s.what = 'pool:' || n.name) as paused_by,
        array(select p.name from suimon.pipelines p where p.pool = n.name order by p.name limit 50) as pipelines

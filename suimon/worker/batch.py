@@ -75,8 +75,9 @@ class Batch:
     @property
     def frees(self) -> int:
         """Places under a cap that others may take, if this worker does not."""
-        return self.freed + len(self.ended) + len(self.again) + len(self.later) + sum(
-            map(len, (self.interrupted, self.released, self.held_back))
+        return (
+            self.freed + len(self.ended) + len(self.again) + len(self.later)
+            + len(self.interrupted) + len(self.released) + len(self.held_back)
         )  # fmt: skip
 
 

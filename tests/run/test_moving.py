@@ -162,7 +162,7 @@ def test_a_pool_that_nobody_serves_is_taken_with_a_warning(lab: Lab) -> None:
 
 
 def test_whoever_dies_after_the_edit_leaves_the_rest_to_the_sweep(lab: Lab) -> None:
-    """The edit alone is committed; the duty moves the runs, and forgets the move when it is safe."""
+    """The edit alone is committed; the duty moves the runs, and forgets the move when safe."""
     lab.pipeline("p")
     lab.submit_many("p", 30)
     lab.conn.execute(moving.SQL.change, {"pipeline": "p", "pool": "gpu", "edited": True})
@@ -173,7 +173,9 @@ def test_whoever_dies_after_the_edit_leaves_the_rest_to_the_sweep(lab: Lab) -> N
     assert lab.one("select moving_from from suimon.pipelines") == []
 
 
-def test_a_submit_that_was_open_during_the_edit_is_moved_later(lab: Lab, sessions: Sessions) -> None:
+def test_a_submit_that_was_open_during_the_edit_moves_later(
+    lab: Lab, sessions: Sessions
+) -> None:
     """It read the old pool and commits after the move: the move is not over before."""
     lab.pipeline("p")
     (other,) = sessions("other")

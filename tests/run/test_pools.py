@@ -1,4 +1,4 @@
-"""A pool's cap: how many runs all its workers together may hold, exactly, and who is told of room."""
+"""A pool's cap: how many runs all its workers together may hold, exactly; who is told of room."""
 
 from __future__ import annotations
 
@@ -104,9 +104,7 @@ def test_what_was_held_for_want_of_code_comes_back_within_the_cap(lab: Lab, work
     assert intake.take_back(lab.conn, **given) == []
 
 
-def test_claims_at_the_same_moment_do_not_pass_the_cap(
-    lab: Lab, worker: int, db_url: str
-) -> None:
+def test_claims_at_the_same_moment_do_not_pass_the_cap(lab: Lab, worker: int, db_url: str) -> None:
     """Eight sessions claim one each, again and again, and hold what they get: five in all."""
     lab.submit_many("p", 50)
     _cap(lab, 5)
@@ -129,9 +127,7 @@ def test_claims_at_the_same_moment_do_not_pass_the_cap(
     assert len(got) == len(set(got)) == 5
 
 
-def test_who_frees_a_place_and_does_not_take_it_wakes_another(
-    lab: Lab, worker: int
-) -> None:
+def test_who_frees_a_place_and_does_not_take_it_wakes_another(lab: Lab, worker: int) -> None:
     """A worker that drains ends its run without a claim: the idle one is told."""
     lab.submit_many("p", 2)
     _cap(lab, 1)
