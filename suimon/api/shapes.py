@@ -64,6 +64,7 @@ class Paged(Query):
 class RunsQuery(Paged):
     pipeline: Name | None = None
     status: list[Status] = Field(default_factory=list, max_length=7)
+    reason: Annotated[str | None, Field(max_length=600)] = None
 
 
 class ChildrenQuery(Paged):

@@ -35,7 +35,8 @@ named as (
 )
 select n.pool, c.ready, c.more, o.oldest_s, coalesce(s.workers, 0) as workers, coalesce(s.live, 0) as beating,
        coalesce(s.slots, 0) as slots, coalesce(s.starts, 0) as starts, coalesce(s.ends, 0) as ends, s.silent_s,
-       exists (select from suimon.pauses p where p.what = 'pool:' || n.pool) as paused
+       exists (select from suimon.pauses p where p.what = 'pool:' || n.pool) as paused,
+       (select p.cap from suimon.pool_caps p where p.name = n.pool) as cap
 from named n
 cross join stopped
 left join served s on s.pool = n.pool
@@ -75,6 +76,13 @@ cross join lateral (select h.id, h.pipeline, h.started_at from held h where h.wo
 select w.reason, count(*) as runs from (
   select r.reason from suimon.runs r where r.status = 'waiting' and coalesce(r.reason, '') <> '' limit 10000) w
 group by w.reason order by count(*) desc, w.reason limit 100;
+
+-- Those of them that were asked to stop, whatever else they wait for; up to 10,000.
+-- name: stopping
+select s.reason, count(*) as runs from (
+  select r.reason from suimon.runs r where r.cancel_requested and r.status in ('queued', 'running', 'waiting') and r.status = 'waiting'
+  limit 10000) s
+group by s.reason;
 
 -- When the first of them goes on by itself.
 -- name: next_wake

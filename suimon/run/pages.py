@@ -24,7 +24,7 @@ PAGE: Final = 1000
 WINDOW: Final = 100_000
 LAST_POSITION: Final = 2**31 - 1
 BAD: Final = frozenset({"failed", "timed_out", "cancelled"})
-_LAST_ID: Final = "f" * 32
+LAST_ID: Final = "f" * 32
 
 _CHILD: Final = (
     "id",
@@ -40,6 +40,12 @@ _CHILD: Final = (
     "input",
     "output",
 )
+
+
+_RUN: Final = (
+    "id", "pipeline", "status", "reason", "attempt", "created_at", "started_at", "finished_at",
+    "error", "idempotency_key",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,25 +134,18 @@ def runs(
     limit: int = 50,
 ) -> list[dict[str, Any]]:
     """Runs that nobody spawned, newest first; ``before`` is the last id of the page before."""
-    names = (
-        "id",
-        "pipeline",
-        "status",
-        "reason",
-        "attempt",
-        "created_at",
-        "started_at",
-        "finished_at",
-        "error",
-        "idempotency_key",
-    )
     where = {
         "pipeline": pipeline,
         "statuses": list(statuses) or None,
-        "before": before or _LAST_ID,
+        "before": before or LAST_ID,
         "n": max(1, min(limit, PAGE)),
     }
-    return [named(names, row) for row in conn.execute(SQL.runs, where).fetchall()]
+    return [listed_run(row) for row in conn.execute(SQL.runs, where).fetchall()]
+
+
+def listed_run(row: Sequence[Any]) -> dict[str, Any]:
+    """A row of a list of runs."""
+    return named(_RUN, row)
 
 
 def pipelines(conn: Connection, *, after: str = "", limit: int = PAGE) -> list[dict[str, Any]]:

@@ -62,7 +62,7 @@ def test_a_busy_one_says_what_stands_in_it(conn: Connection) -> None:
     assert found["pool_starts_last_minute"][("default",)] == 7.0
     assert found["pool_without_worker"] == {("default",): 0.0, ("gpu",): 0.0}
     assert found["pool_paused"] == {("default",): 0.0, ("gpu",): 1.0}
-    assert found["runs_held"] == {("paused",): 1.0}
+    assert found["runs_held"] == {("paused", "pipeline:p"): 1.0}
     assert found["paused"] == {("pool", "gpu", "false"): 1.0}
     assert found["dead_letters"] == {(): 1.0}
     assert found["deliveries_waiting"] == {(): 1.0}

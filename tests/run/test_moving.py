@@ -173,9 +173,7 @@ def test_whoever_dies_after_the_edit_leaves_the_rest_to_the_sweep(lab: Lab) -> N
     assert lab.one("select moving_from from suimon.pipelines") == []
 
 
-def test_a_submit_that_was_open_during_the_edit_moves_later(
-    lab: Lab, sessions: Sessions
-) -> None:
+def test_a_submit_that_was_open_during_the_edit_moves_later(lab: Lab, sessions: Sessions) -> None:
     """It read the old pool and commits after the move: the move is not over before."""
     lab.pipeline("p")
     (other,) = sessions("other")
