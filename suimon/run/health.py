@@ -23,6 +23,8 @@ SQL = statements(__package__, "health.sql")
 
 #: What the counts go up to (see the statements).
 MOST: Final = 10_000
+#: A transaction that holds back vacuum for longer than this is told, as by the doctor.
+OLD_SECONDS: Final = 300.0
 _SILENT_BEATS: Final = 3
 _HELD_SHOWN: Final = 20
 
@@ -42,8 +44,11 @@ _DELIVERIES = ("pipeline", "trigger", "waiting", "more", "oldest_s", "pause", "d
 _DATABASE = ("used", "most", "ours", "oldest_transaction_s")
 
 
-def overall(conn: Connection) -> dict[str, Any]:
-    """``{verdict, ok, problems, counts, pools, workers, held, deliveries, duties, ...}``."""
+def overall(conn: Connection, *, old_s: float = OLD_SECONDS) -> dict[str, Any]:
+    """``{verdict, ok, problems, warnings, counts, pools, workers, held, ...}``.
+
+    ``old_s``: a transaction older than this is warned of.
+    """
     running = _all(conn, SQL.running, _RUNNING)
     pools = _pools(conn, running)
     alive = workers(conn, running)
@@ -61,6 +66,7 @@ def overall(conn: Connection) -> dict[str, Any]:
         "ok": not problems and judged.level != "stopped",
         "at": as_json(clock.now()),
         "problems": problems,
+        "warnings": _warnings(conn, old_s),
         "counts": _counts(pools, facts, held),
         "pools": pools,
         "workers": alive,
@@ -94,6 +100,20 @@ def by_reason(conn: Connection) -> list[dict[str, Any]]:
             word = "no_slot" if one["beating"] else "no_worker"
             found.append(Held(f"{word}:{one['pool']}", Count(one["ready"], one["more"])))
     return [_as_object(one) for one in sorted(found, key=lambda each: -each.runs.n)]
+
+
+def _warnings(conn: Connection, old_s: float) -> list[str]:
+    """What slows everything down by the hour and stops nothing yet."""
+    found = []
+    for pid, seconds, program, who, state in conn.execute(
+        SQL.old_transaction, {"seconds": old_s}
+    ).fetchall():
+        found.append(
+            f"process {pid} of the database ({program or 'no name'}, {who}, {state}) has a "
+            f"transaction open for {verdict.span(seconds)}: dead rows stay while it lasts; end it "
+            f"there, or: select pg_terminate_backend({pid})"
+        )
+    return found
 
 
 def unreachable(error: DatabaseUnavailable) -> dict[str, Any]:

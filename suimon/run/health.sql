@@ -161,6 +161,16 @@ from suimon.duties d order by d.name;
 select min(t.next_at) from suimon.triggers t
 where t.next_at is not null and t.retired_at is null and suimon.pause_of(t.id) is null;
 
+-- The oldest transaction here that keeps dead rows from being vacuumed, if it is older than that; what it holds back is
+-- every table, and the queue feels it first.
+-- name: old_transaction
+select a.pid, extract(epoch from clock_timestamp() - a.xact_start)::float8 as seconds, a.application_name as program,
+       a.usename::text as who, a.state
+from pg_stat_activity a
+where a.backend_type = 'client backend' and a.pid <> pg_backend_pid() and (a.backend_xmin is not null or a.backend_xid is not null)
+  and a.datname = current_database() and a.xact_start < clock_timestamp() - make_interval(secs => %(seconds)s)
+order by a.xact_start limit 1;
+
 -- name: database
 select count(*) as used, current_setting('max_connections')::int as most,
        count(*) filter (where a.application_name like 'suimon:%%' and a.datname = current_database()) as ours,
