@@ -1,4 +1,4 @@
-"""A million finished runs in the tables: what taking work, lists and switching off cost beside them.
+"""A million finished runs in the tables: what taking work, lists and switching off cost beside it.
 
 ``load`` fills a database in bulk, without the secondary indexes of ``suimon.runs``, which are made
 again afterwards; the tests of plans (``tests/cases/test_c11_history.py``) use it too.

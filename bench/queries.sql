@@ -109,7 +109,8 @@ select i.id, i.id, g.id, g.pipeline, 'default', i.status::suimon.run_status, i.a
        jsonb_build_object('n', i.n), case when i.status = 'succeeded' then to_jsonb(i.n) end,
        case when i.status = 'failed' then jsonb_build_object('type', 'ValueError', 'message', 'no such row') end
 from (
-  select n, at, 'p' || (n %% %(pipelines)s) as pipeline, case when (n / %(pipelines)s) %% 20 = 0 then 'failed' else 'succeeded' end as status,
+  select n, at, 'p' || (n %% %(pipelines)s) as pipeline,
+         case when (n / %(pipelines)s) %% 20 = 0 then 'failed' else 'succeeded' end as status,
          (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(n), 19, '0'))::uuid as id
   from (select n, clock_timestamp() - interval '1 hour' - (%(runs)s - n) * interval '1 second' as at
         from generate_series(0, %(runs)s - 1) as n) t) i
