@@ -118,7 +118,7 @@ def show_(name: str, as_json: bool, place: Place) -> None:
     rows += [(n.replace("_", " "), _limit(found[n]), _limit(declared[n])) for n in bounds]
     for one in found["destinations"]:
         rows += [
-            (f"{one['name']}: {n}", _limit(one[n]), _limit(one["declared"][n]))
+            (f"{one['name']}: {n}", _limit(one[n]), _limit(one["declared_limits"][n]))
             for n in ("rate", "burst", "concurrency")
         ]
     show.table(["SETTING", "NOW", "DECLARED"], rows)

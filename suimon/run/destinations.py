@@ -103,7 +103,7 @@ def _shown(row: Sequence[Any]) -> dict[str, Any]:
     found["edited"] = found["edited_at"] is not None
     given = found["declared"]
     limits = _limits(given.get("rate"), given.get("burst"), given.get("concurrency"))
-    found["declared"] = {**given, **{name: limits[name] for name in NAMES}}
+    found["declared_limits"] = {name: limits[name] for name in NAMES}
     return found
 
 
