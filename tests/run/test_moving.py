@@ -7,7 +7,7 @@ from support.lab import SPAWN_GRAPH, Lab
 from support.sessions import Sessions
 
 from suimon.errors import Conflict, InputRefused
-from suimon.run import moving
+from suimon.run import moving, retry
 from suimon.run.spawn import Child
 from suimon.worker import batch as batches
 
@@ -223,3 +223,20 @@ def test_an_edit_names_what_it_replaces_and_is_recorded(lab: Lab) -> None:
         moving.set_pool(lab.conn, "p", "cpu", actor="bob", expected=before)
     rows = lab.sql("select actor, action, target, detail->>'to' from suimon.audit")
     assert rows == [("ann", "set-pool", "pipeline:p", "gpu")]
+
+
+def test_a_run_that_is_retried_afterwards_is_for_the_new_pool(lab: Lab) -> None:
+    """It had ended when the pool was set; a child whose spawner names a pool stays there."""
+    named = {"type": "SPAWNER", "config": {"task": "m:f", "pool": "default"}}
+    lab.pipeline("p", {**SPAWN_GRAPH, "kids": {**SPAWN_GRAPH["kids"], **named}})
+    worker = lab.worker()
+    failed = lab.claim_run(worker, lab.submit("p", {"items": []}))
+    lab.end(worker, failed, "failed")
+    lab.fan_out(worker, "p", 1)
+    kid = lab.claim(worker)[0]
+    lab.end(worker, kid, "failed")
+    _set(lab, "gpu")
+    for run in (failed.id, kid.id):
+        retry.apply(lab.conn, retry.plan(lab.conn, [run]), actor="ann")
+    pool = "select pool from suimon.runs where id = %s"
+    assert (lab.one(pool, failed.id), lab.one(pool, kid.id)) == ("gpu", "default")
