@@ -15,7 +15,7 @@ import orjson
 
 from bench.meter import Figure, spread
 from bench.place import SQL, Place
-from suimon.db.connect import Connection
+from suimon.db.connect import Connection, connect, hot
 from suimon.run import claim, deploy, pages, pause, rescue, submit
 
 if TYPE_CHECKING:
@@ -76,10 +76,10 @@ def history(place: Place, size: Size) -> list[Figure]:
     trigger = f"trigger:{place.one(SQL.a_trigger)[0]}"
 
     def take() -> None:
-        with conn.transaction():
-            claim.rows(
-                claim.send(conn, pool="default", worker=worker, n=10, floors=[0] * claim.PRIORITIES)
-            )
+        with working.transaction():
+            floors = [0] * claim.PRIORITIES
+            sent = claim.send(working, pool="default", worker=worker, n=10, floors=floors)
+            claim.rows(sent)
 
     questions: dict[str, Callable[[], Any]] = {
         "taking work": take,
@@ -93,12 +93,15 @@ def history(place: Place, size: Size) -> list[Figure]:
         "trigger off": lambda: pause.pause(conn, trigger, "bench"),
         "trigger on": lambda: pause.resume(conn, trigger, "bench"),
     }
-    figures: list[Figure] = []
-    for name, ask in questions.items():
-        times = []
-        for _ in range(TIMES):
-            began = time.monotonic()
-            ask()
-            times.append((time.monotonic() - began) * 1000)
-        figures += spread(name, times)
-    return figures
+    with connect(place.url, name="bench-claims") as working:
+        hot(working)
+        return [figure for name, ask in questions.items() for figure in _measured(name, ask)]
+
+
+def _measured(name: str, ask: Callable[[], Any]) -> list[Figure]:
+    times = []
+    for _ in range(TIMES):
+        began = time.monotonic()
+        ask()
+        times.append((time.monotonic() - began) * 1000)
+    return spread(name, times)
