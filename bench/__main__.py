@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     size = QUICK if options.quick else Size()
     if options.children:
         size = replace(size, children=options.children)
+    if options.minutes:
+        size = replace(size, minutes=options.minutes)
     facts = report.machine() | {"sizes": "a tenth (--quick)" if options.quick else "full"}
     measured: list[Measured] = []
     with server(options.folder) as place:
@@ -70,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--markdown", action="store_true", help="the table of docs/performance.md")
     made.add_argument("--repeat", type=int, metavar="N", help="so often, not as the scenario says")
     made.add_argument("--children", type=int, metavar="N", help="instead of 100,000")
+    made.add_argument("--minutes", type=float, metavar="N", help="snapshot-starts: for so long")
     made.add_argument("--folder", metavar="DIR", help="where the embedded server keeps its files")
     return made
 

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from bench.meter import Figure, spread
-from bench.place import SQL, Place, WrongResultError
+from bench.place import SQL, Place, WrongResultError, held_snapshot
 from suimon.client import Client
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 GAP_SECONDS = 0.1
 MIXED_GAP_SECONDS = 0.03
 MIXED_MOST = 2_000
+SNAPSHOT_WORKERS = 4
+SNAPSHOT_RATE = 100
 
 
 def wakeup(place: Place, size: Size) -> list[Figure]:
@@ -66,6 +68,50 @@ def mixture(place: Place, size: Size) -> list[Figure]:
         *spread("start of a single run", waits),
         *spread("from its row to its claim", queued),
     ]
+
+
+def beside_snapshot(place: Place, size: Size) -> list[Figure]:
+    """100 short runs a second for so many minutes while a snapshot is held open; then a tenth as
+    long without it. What is compared are the first and the last window under it (a sixth each).
+    """
+    for n in range(SNAPSHOT_WORKERS):
+        place.start_worker(slots=1, name=f"bench-{n}")
+    held_s = size.minutes * 60
+    with held_snapshot(place.url):
+        sent = _paced(place, held_s)
+    after = _paced(place, held_s / 10)
+    waits, _ = _waits(place, {**sent, **after})
+    under, later = waits[: len(sent)], waits[len(sent) :]  # in the order of their ids: of time
+    window = max(1, len(under) // 6)
+    first, last = under[:window], under[-window:]
+    figures = [
+        *spread("start in the first window", first),
+        *spread("start in the last window", last),
+        *spread("start after it was closed", later),
+    ]
+    p95 = [_p95(part) for part in (first, last, later)]
+    return [
+        *figures,
+        Figure("last / first, 95 %", p95[1] / p95[0], "x"),
+        Figure("after / first, 95 %", p95[2] / p95[0], "x"),
+    ]
+
+
+def _p95(waits: list[float]) -> float:
+    return sorted(waits)[int(len(waits) * 0.95)]
+
+
+def _paced(place: Place, seconds: float) -> dict[str, int]:
+    """100 a second, one by one, each with the instant before its call."""
+    sent: dict[str, int] = {}
+    began = time.monotonic()
+    while (gone := time.monotonic() - began) < seconds:
+        if len(sent) >= gone * SNAPSHOT_RATE:
+            time.sleep(0.002)
+            continue
+        before = _now()
+        sent[place.submit("clock", {"n": len(sent)})] = before
+    return sent
 
 
 def _trickle(url: str, sent: dict[str, int], ending: threading.Event) -> None:

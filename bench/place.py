@@ -90,6 +90,7 @@ class Place:
         migrate.migrate(self.conn)
         deploy.deploy(self.conn, definitions(str(CODE)))
         self.worker: Worker | None = None
+        self.others: list[Worker] = []
         self.late_at = float("inf")
 
     def bound(self, seconds: float) -> None:
@@ -98,14 +99,19 @@ class Place:
 
     # ------------------------------------------------------------------ the worker
 
-    def start_worker(self, *, ready: bool = True, slots: int = 2) -> Worker:
-        """Start it; `ready` waits until it has joined, found nothing to do and said so."""
-        log = self.folder / "worker.log"
+    def start_worker(self, *, ready: bool = True, slots: int = 2, name: str = "bench") -> Worker:
+        """Start it; `ready` waits until it has joined, found nothing to do and said so.
+
+        One that is still there works beside it, and is stopped at the end.
+        """
+        if self.worker is not None and self.worker.process.poll() is None:
+            self.others.append(self.worker)
+        log = self.folder / f"{name}.log"
         command = [sys.executable, "-m", "suimon.cli.main", "worker", str(CODE)]
         environment = {**os.environ, "SUIMON_DATABASE_URL": self.url}
         with log.open("wb") as stream:
             process = subprocess.Popen(
-                [*command, "--slots", str(slots), "--name", "bench"],
+                [*command, "--slots", str(slots), "--name", name],
                 env=environment, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream,
                 start_new_session=True,
             )  # fmt: skip
@@ -129,8 +135,9 @@ class Place:
             time.sleep(pause)
 
     def close(self) -> None:
-        if self.worker is not None:
-            self.worker.stop()
+        for worker in [*self.others, self.worker]:
+            if worker is not None and worker.process.poll() is None:
+                worker.stop()
         self.client.close()
         self.conn.close()
 

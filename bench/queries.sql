@@ -75,7 +75,7 @@ select xact_commit + xact_rollback from pg_stat_database where datname = current
 -- What the tasks of the pipeline "clock" read in their first line, and how long each run stood in the queue.
 -- name: starts
 select id::text, (output ->> 'began_ns')::bigint, extract(epoch from started_at - created_at)::float8 * 1000
-from suimon.runs where id = any (%(ids)s::uuid[]) and status = 'succeeded';
+from suimon.runs where id = any (%(ids)s::uuid[]) and status = 'succeeded' order by id;
 
 -- name: drain_tenths
 with t as (
@@ -98,3 +98,46 @@ select suimon.store_bytes();
 select coalesce(sum(c.size), 0)::bigint from suimon.runs r
 join suimon.payloads p on p.run_id = r.id and p.name = 'output' join suimon.contents c on c.sha256 = p.sha256
 where r.parent_id = %(run)s;
+
+-- A history in bulk: the secondary indexes of runs are dropped and made again around it.
+-- name: secondary_indexes
+select indexname::text, indexdef from pg_indexes
+where schemaname = 'suimon' and tablename = 'runs' and indexname <> 'runs_pkey' order by 1;
+
+-- name: triggers_off
+alter table suimon.runs disable trigger user;
+
+-- name: triggers_on
+alter table suimon.runs enable trigger user;
+
+-- One a second until an hour ago; every twentieth of a pipeline failed.
+-- name: load_runs
+insert into suimon.runs (id, root_id, graph_id, pipeline, pool, status, created_at, started_at, finished_at, claim_no, attempt,
+                         duration_us, input, output, error)
+select i.id, i.id, g.id, g.pipeline, 'default', i.status::suimon.run_status, i.at, i.at, i.at + interval '2 seconds', 1, 1, 1500000,
+       jsonb_build_object('n', i.n), case when i.status = 'succeeded' then to_jsonb(i.n) end,
+       case when i.status = 'failed' then jsonb_build_object('type', 'ValueError', 'message', 'no such row') end
+from (
+  select n, at, 'p' || (n %% %(pipelines)s) as pipeline,
+         case when (n / %(pipelines)s) %% 20 = 0 then 'failed' else 'succeeded' end as status,
+         (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '7' || lpad(to_hex(n), 19, '0'))::uuid as id
+  from (select n, clock_timestamp() - interval '1 hour' - (%(runs)s - n) * interval '1 second' as at
+        from generate_series(0, %(runs)s - 1) as n) t) i
+join suimon.graphs g on g.pipeline = i.pipeline;
+
+-- name: load_steps
+insert into suimon.steps (run_id, vertex, status, attempt, claim_no, duration_us, output, ended_at)
+select r.id, 't', r.status::text, 1, 1, 1500000, r.output, r.finished_at from suimon.runs r where r.finished_at is not null;
+
+-- name: load_logs
+insert into suimon.logs (run_id, claim_no, stream, at, body)
+select r.id, 1, 'log', r.started_at, 'a line of log text, as long as most of them are' from suimon.runs r where r.finished_at is not null;
+
+-- name: analyze
+analyze suimon.runs, suimon.steps, suimon.logs;
+
+-- name: early_run
+select id::text from suimon.runs order by id limit 1 offset 60;
+
+-- name: a_trigger
+select id from suimon.triggers where pipeline = 'p7';

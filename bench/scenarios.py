@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench import calls, idle, latency, payloads, submit
+from bench import calls, history, idle, latency, payloads, submit
 from bench.meter import Figure
 from bench.place import SQL, Place, held_snapshot, rate, say
 
@@ -26,9 +26,10 @@ class Size:
     wakeups: int = 400
     submit_s: float = 8.0
     idle_s: float = 30.0
+    minutes: float = 5.0
 
 
-QUICK = Size(10_000, 100_000, 1_000, 2_000, 40, 2.0, 12.0)
+QUICK = Size(10_000, 100_000, 1_000, 2_000, 40, 2.0, 12.0, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,13 @@ SCENARIOS: dict[str, Scenario] = {
     "calls": Scenario("three workers call a server that counts", calls.calls, 1, 600),
     "snapshot": Scenario("a whole fan-out under a held snapshot", snapshot, 1, 600),
     "snapshot-drain": Scenario("a drain under a held snapshot", snapshot_drain, 1, 600),
+    "snapshot-starts": Scenario(
+        "100 short runs a second under a held snapshot, four workers",
+        latency.beside_snapshot,
+        1,
+        7200,
+    ),
+    "history": Scenario("beside a million finished runs", history.history, 1, 900),
     "memory": Scenario("a million children: rate and peak memory", memory, 1, 900),
     "payloads": Scenario("a fan-out of 32 KB results", payloads.payloads, 1, 300),
     "idle": Scenario("what an idle worker sends", idle.measure, 1, 120),

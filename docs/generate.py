@@ -1,6 +1,7 @@
 """Writes the documents, and the parts of documents, that are made from the source: `make docs`.
 
     docs/states.md       from suimon/core/states.py
+    docs/reasons.md      from suimon/core/reasons.py
     docs/errors.md       from the error classes and suimon/core/failures.py
     docs/operations.md   the tables between <!-- made: NAME --> and <!-- end -->
     docs/api.md          the same, from the routes of suimon/api
@@ -48,22 +49,40 @@ def states() -> str:
         f"Ended are {listed(sorted(TERMINAL))}: such a run",
         "stays as it is until an operator retries it, or something below it.",
         "",
-        "## Why a run does not run",
-        "",
-        "`suimon runs why ID` shows the reason. The first ones are stored when the engine parks a",
-        "run; the others are derived when somebody looks. `NAME` stands for who holds it.",
-        "",
-        "| reason | what it says | |",
-        "| --- | --- | --- |",
-        *(reason(word, text, "stored") for word, text in reasons.STORED.items()),
-        *(reason(word, text, "derived") for word, text in reasons.DERIVED.items()),
+        "Why a run does not run is another question: [reasons](reasons.md).",
     ]
     return "\n".join(lines) + "\n"
 
 
-def reason(word: str, text: str, kind: str) -> str:
-    shown = f"{word}:NAME" if "{name}" in text else word
-    return f"| `{shown}` | {text.format(name='NAME')} | {kind} |"
+def reason_table() -> str:
+    """Every reason why a run does not run: what is so, who holds it, what ends it."""
+    lines = [
+        MADE.format(source="suimon/core/reasons.py"),
+        "",
+        "# Why a run does not run",
+        "",
+        "`suimon runs why ID` says it in one sentence: what is so, who holds the run since when,",
+        "and what ends it; with `--json` these are `text`, `held_by`, `since` and `ends`. The list",
+        "is closed. `NAME` stands for who holds it: `limit:crm`, `no_worker:gpu`. A *stored*",
+        "reason is written when the engine parks a run, a *derived* one is worked out when",
+        "somebody looks.",
+        "",
+        "`suimon runs list --waiting` counts by reason, `suimon runs list --reason limit:crm`",
+        "lists the runs (`--reason limit`: of all destinations), the metric is",
+        "`suimon_runs_held`.",
+        "",
+        "| reason | what is so | held by | until | |",
+        "| --- | --- | --- | --- | --- |",
+        *(reason(word, one) for word, one in reasons.REASONS.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def reason(word: str, one: reasons.Reason) -> str:
+    shown = f"{word}:NAME" if one.named else word
+    told = reasons.of(shown)
+    kind = "stored" if one.stored else "derived"
+    return f"| `{shown}` | {told.says} | {told.held_by} | {told.ends} | {kind} |"
 
 
 def listed(words: list[str]) -> str:
@@ -195,7 +214,11 @@ def with_parts(text: str) -> str:
 
 def documents() -> dict[Path, str]:
     """Every document that is made, or has made parts, as it should be."""
-    made = {DOCS / "states.md": states(), DOCS / "errors.md": error_table()}
+    made = {
+        DOCS / "states.md": states(),
+        DOCS / "reasons.md": reason_table(),
+        DOCS / "errors.md": error_table(),
+    }
     for path in sorted(DOCS.glob("*.md")):
         if path not in made:
             text = path.read_text(encoding="utf-8")

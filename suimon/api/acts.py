@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from fastapi import Body, Request, Response
 
 from suimon.api import answers, shapes
-from suimon.api.common import Place, RunId, gives, router, run_of
+from suimon.api.common import Named, Place, RunId, gives, router, run_of
 from suimon.db.connect import Connection
 from suimon.errors import Conflict, InputRefused
-from suimon.run import acts, many, operate, read
+from suimon.run import acts, limits, many, operate, read
 from suimon.run import skip as skipping
 
 api = router("acts")
@@ -115,6 +115,40 @@ def set_priority(run_id: RunId, asked: shapes.Priority, request: Request, place:
             raise answers.stale(_mark(full, now)) from None
     about = {"id": full, "priority": asked.priority, "runs": moved.runs, "queued": moved.queued}
     return answers.json(about, headers={"ETag": _mark(full, asked.priority)})
+
+
+@api.get("/runs/{run_id}/spawns/{vertex}/concurrency", responses=gives(shapes.Thing))
+def spawn_limit(run_id: RunId, vertex: Named, place: Place) -> Response:
+    """How many children of a running spawn may live at once; with the ETag that an edit needs."""
+    with place.connection() as conn:
+        full = run_of(conn, run_id)
+        found = limits.of_spawn(conn, full, vertex)
+    return _spawn_answer(full, vertex, found)
+
+
+@api.put("/runs/{run_id}/spawns/{vertex}/concurrency", responses=gives(shapes.Thing))
+def set_spawn_limit(
+    run_id: RunId, vertex: Named, asked: shapes.SpawnLimit, request: Request, place: Place
+) -> Response:
+    """Change it while it runs, at once; null: any number. Lowered, it takes nobody's place."""
+    with place.connection() as conn:
+        full = run_of(conn, run_id)
+        before = limits.of_spawn(conn, full, vertex)
+        answers.check_match(request, _spawn_mark(full, vertex, before))
+        expected = -1 if "*" in request.headers.get("if-match", "") else before
+        limits.change_spawn(
+            conn, full, vertex, asked.concurrency, actor=asked.by, why=asked.why, expected=expected
+        )
+    return _spawn_answer(full, vertex, asked.concurrency)
+
+
+def _spawn_answer(run_id: str, vertex: str, limit: int | None) -> Response:
+    about = {"id": run_id, "vertex": vertex, "concurrency": limit}
+    return answers.json(about, headers={"ETag": _spawn_mark(run_id, vertex, limit)})
+
+
+def _spawn_mark(run_id: str, vertex: str, limit: int | None) -> str:
+    return answers.etag(["spawn", run_id, vertex, limit])
 
 
 def _mark(run_id: str, priority: int) -> str:

@@ -35,10 +35,11 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "pool_starts_last_minute": (("pool",), "Runs that those workers began in the last minute."),
     "pool_ends_last_minute": (("pool",), "Runs that ended there in the last minute."),
     "pool_paused": (("pool",), "1: somebody paused the pool."),
+    "pool_cap": (("pool",), "At most so many of its runs are claimed at once; absent: any number."),
     "pool_without_worker": (("pool",), "1: ready runs, no live worker, and not paused."),
     "runs_running": ((), "Runs in state running, up to 10,000."),
     "runs_lost": ((), "Of those, runs whose worker is dead, gone or silent."),
-    "runs_held": (("reason",), "Runs (and paused deliveries) that wait, by the reason's word."),
+    "runs_held": (("reason", "name"), "Runs (and paused deliveries) that wait, by their reason."),
     "deliveries_waiting": ((), "Deliveries that are no run yet, up to 1,000 a trigger."),
     "deliveries_oldest_age_seconds": ((), "Age of the oldest of them; 0: there is none."),
     "dead_letters": ((), "Deliveries that were given up and wait for a person, up to 10,000."),
@@ -108,12 +109,8 @@ def _samples(found: dict[str, Any]) -> Iterator[Sample]:
     counts, deliveries, notices = found["counts"], found["deliveries"], found["notices"]
     yield "runs_running", (), counts["running"]
     yield "runs_lost", (), counts["lost"]
-    held: dict[str, int] = {}
-    for one in found["held"]:
-        word = one["reason"].partition(":")[0]
-        held[word] = held.get(word, 0) + one["runs"]
-    for word, runs in sorted(held.items()):
-        yield "runs_held", (word,), runs
+    for one in found["held_by_reason"]:
+        yield "runs_held", (one["word"], one["name"]), one["runs"]
     yield "deliveries_waiting", (), deliveries["waiting"]
     yield "deliveries_oldest_age_seconds", (), deliveries["oldest_s"] or 0.0
     yield "dead_letters", (), deliveries["dead"]
@@ -148,5 +145,7 @@ def _pool(one: dict[str, Any]) -> Iterator[Sample]:
     yield "pool_starts_last_minute", name, one["starts"]
     yield "pool_ends_last_minute", name, one["ends"]
     yield "pool_paused", name, float(one["paused"])
+    if one["cap"] is not None:
+        yield "pool_cap", name, one["cap"]
     without = bool(one["ready"]) and not one["beating"] and not one["paused"]
     yield "pool_without_worker", name, float(without)

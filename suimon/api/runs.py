@@ -18,8 +18,8 @@ from suimon.api.refusals import FullForNow, Malformed
 from suimon.api.shapes import ChildrenQuery, LogsQuery, RunQuery, RunsQuery
 from suimon.api.waiting import Waiting, ask, until
 from suimon.db.connect import Connection
-from suimon.errors import Conflict, QueueFull, QuotaExceeded
-from suimon.run import doors, logs, pages, read, submit, why
+from suimon.errors import Conflict, InputRefused, QueueFull, QuotaExceeded
+from suimon.run import by_reason, doors, logs, pages, read, submit, why
 from suimon.triggers import fire
 
 api = router("runs")
@@ -75,11 +75,12 @@ def key_of(request: Request) -> str | None:
 
 @api.get("/runs", responses=gives(shapes.Page))
 def listed(asked: Annotated[RunsQuery, Query()], place: Place) -> Response:
-    """Runs that nobody spawned, newest first."""
+    """Runs that nobody spawned, newest first; with `reason` all that wait for it, children too."""
     question: dict[str, Any] = {
         "of": "runs",
         "pipeline": asked.pipeline,
         "status": sorted(asked.status),
+        "reason": asked.reason,
     }
     if asked.label:
         question["label"] = sorted(asked.label)
@@ -87,16 +88,31 @@ def listed(asked: Annotated[RunsQuery, Query()], place: Place) -> Response:
     with place.connection() as conn:
         if asked.pipeline is not None:
             submit.target(conn, asked.pipeline)  # a misspelt name is told, not an empty list
-        found = pages.runs(
-            conn,
-            pipeline=asked.pipeline,
-            statuses=asked.status,
-            labels=asked.label,
-            before=before,
-            limit=asked.limit,
-        )
+        if asked.reason is not None and (asked.status or asked.label):
+            msg = "reason does not go together with status or label"
+            raise InputRefused(msg, path="reason", hint="A run with a reason is queued or waiting.")
+        if asked.reason is not None:
+            found = by_reason.runs(
+                conn, asked.reason, pipeline=asked.pipeline, before=before, limit=asked.limit
+            )
+        else:
+            found = pages.runs(
+                conn,
+                pipeline=asked.pipeline,
+                statuses=asked.status,
+                labels=asked.label,
+                before=before,
+                limit=asked.limit,
+            )
     more = found[-1]["id"] if len(found) == asked.limit else None
     return answers.page(found, question, more)
+
+
+@api.get("/reasons", responses=gives(shapes.Page))
+def waiting(place: Place) -> Response:
+    """Why runs wait: how many for each reason, the most frequent first."""
+    with place.connection() as conn:
+        return answers.json({"items": by_reason.groups(conn), "next_cursor": None})
 
 
 @api.get("/runs/{run_id}", responses=gives(shapes.Run))

@@ -66,6 +66,7 @@ class RunsQuery(Paged):
     pipeline: Name | None = None
     status: list[Status] = Field(default_factory=list, max_length=7)
     label: list[Text] = Field(default_factory=list, max_length=10)
+    reason: Annotated[str | None, Field(max_length=600)] = None
 
 
 class ChildrenQuery(Paged):
@@ -174,6 +175,12 @@ class Limits(Act):
     concurrency: Annotated[int | None, Field(ge=1, le=HIGHEST)] = None
     max_queued: Annotated[int | None, Field(ge=1, le=HIGHEST)] = None
     pause_after: Annotated[int | None, Field(ge=1, le=HIGHEST)] = None
+
+
+class SpawnLimit(Act):
+    """null: any number."""
+
+    concurrency: Annotated[int | None, Field(ge=1, le=HIGHEST)]
 
 
 class Deployment(Asked):

@@ -8,8 +8,8 @@ import click
 
 from suimon.cli import show
 from suimon.cli.actor import audited
+from suimon.cli.bound import BOUND
 from suimon.cli.options import DURATION, Place, database_options, json_option
-from suimon.cli.pipelines import BOUND
 
 
 @click.group()

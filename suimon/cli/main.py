@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "notify": ("notify", "notify", "Who is told when something fails: webhooks and e-mail."),
     "limits": ("limits", "limits", "Destinations: how often, how many at once; hold, release."),
     "quotas": ("quotas", "quotas", "Runs per day and month: all, of a pipeline, with a label."),
+    "pools": ("pools", "pools", "Who serves which pool, and how much of it may run at once."),
     "approvals": ("approvals", "approvals", "What waits for a person; approve, reject."),
     "signal": ("signals", "signal", "Send a run a named message."),
     "pause": ("pauses", "pause", "Let nothing of a pipeline, trigger or pool start."),

@@ -10,34 +10,14 @@ import click
 
 from suimon.cli import show
 from suimon.cli.actor import audited
+from suimon.cli.bound import BOUND
 from suimon.cli.options import Place, database_options, json_option
+from suimon.cli.pools import set_pool
 from suimon.core.suggest import one_of
 from suimon.errors import EXIT_NEGATIVE, UnknownPipeline
 
 if TYPE_CHECKING:
     from suimon.errors import Mistake
-
-
-class Bound(click.ParamType[Any]):
-    """A whole number from 1 (or another one) on, or the word none."""
-
-    name = "number|none"
-
-    def __init__(self, least: int = 1) -> None:
-        self.least = least
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int | str:
-        if value in ("none", "unlimited"):
-            return "none"
-        if not str(value).isascii() or not str(value).isdigit() or int(value) < self.least:
-            msg = f'"{value}" is neither a whole number from {self.least} on nor none'
-            self.fail(msg, param, ctx)
-        return int(value)
-
-
-BOUND = Bound()
 
 
 @click.group()
@@ -128,11 +108,20 @@ def show_(name: str, as_json: bool, place: Place) -> None:
         {
             "pipeline": found["name"],
             "version": f"{found['hash'][:12]} (one of {found['versions']})",
-            "pool": found["pool"],
-            "at a time": _limit(found["concurrency"]),
             "deployed": show.when(found["deployed_at"]),
         }
     )
+    show.lines()
+    declared = found["declared"]
+    bounds = ("concurrency", "max_queued", "pause_after")
+    rows = [("pool", found["pool"], declared["pool"])]
+    rows += [(n.replace("_", " "), _limit(found[n]), _limit(declared[n])) for n in bounds]
+    for one in found["destinations"]:
+        rows += [
+            (f"{one['name']}: {n}", _limit(one[n]), _limit(one["declared_limits"][n]))
+            for n in ("rate", "burst", "concurrency")
+        ]
+    show.table(["SETTING", "NOW", "DECLARED"], rows)
     show.lines()
     show.table(["VERTEX", "TYPE", "DOES", "AFTER"], _vertices(found["graph"]))
 
@@ -233,5 +222,8 @@ def _vertices(graph: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def _limit(limit: int | None) -> str:
+def _limit(limit: int | str | None) -> str:
     return "unlimited" if limit is None else str(limit)
+
+
+pipelines.add_command(set_pool)

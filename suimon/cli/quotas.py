@@ -8,8 +8,8 @@ import click
 
 from suimon.cli import show
 from suimon.cli.actor import audited
+from suimon.cli.bound import Bound
 from suimon.cli.options import Place, database_options, json_option
-from suimon.cli.pipelines import Bound
 
 RUNS: Final = Bound(least=0)
 COLUMNS: Final = ["QUOTA", "PER", "LIMIT", "USED", "OF IT RESERVED", "LEFT", "RENEWS", "WAITING"]

@@ -6,11 +6,11 @@ Ids may be shortened to a unique beginning of six digits or more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from suimon.cli import acts, drawing, show
+from suimon.cli import acts, drawing, pools, show
 from suimon.cli import artifacts as published
 from suimon.cli import logs as reading
 from suimon.cli.options import Place, database_options, json_option
@@ -28,6 +28,8 @@ def runs() -> None:
 @click.option("--pipeline", help="Of this pipeline only.")
 @click.option("--status", "statuses", multiple=True, type=STATUS, help="In this state; repeatable.")
 @click.option("--label", "labels", multiple=True, help="With this label; repeatable.")
+@click.option("--reason", metavar="REASON", help="That wait for it: limit:crm; children too.")
+@click.option("--waiting", is_flag=True, help="How many wait for each reason, instead of a list.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
 @click.option("--before", metavar="ID", help="Older than this run: the next page.")
 @json_option
@@ -36,21 +38,31 @@ def list_(
     pipeline: str | None,
     statuses: Sequence[str],
     labels: Sequence[str],
+    reason: str | None,
+    waiting: bool,
     limit: int,
     before: str | None,
     as_json: bool,
     place: Place,
 ) -> None:
     """Runs that nobody spawned, newest first."""
-    from suimon.run import pages, pressure, read, submit
+    from suimon.run import by_reason, pages, pressure, read, submit
 
+    if (reason is not None or waiting) and statuses:
+        msg = "--status goes neither with --reason nor with --waiting"
+        raise click.UsageError(msg)
+    if waiting:
+        _groups(as_json=as_json, place=place)
+        return
     with place.connect() as conn:
         if pipeline is not None:
             submit.target(conn, pipeline)  # a misspelt name is told, not an empty list
         start = read.resolve(conn, before) if before else None
-        found = pages.runs(
-            conn, pipeline=pipeline, statuses=statuses, labels=labels, before=start, limit=limit
-        )
+        where: dict[str, Any] = {"pipeline": pipeline, "before": start, "limit": limit}
+        if reason is not None:
+            found = by_reason.runs(conn, reason, **where)
+        else:
+            found = pages.runs(conn, statuses=statuses, labels=labels, **where)
         deferred = any(one["reason"] == "storage" for one in found)
         said = {"storage": pressure.state(conn)["text"]} if deferred else {}
     if as_json:
@@ -68,6 +80,21 @@ def list_(
     ]
     more = f"{limit} shown; more: --before {rows[-1][0]}" if len(rows) == limit else None
     show.table(["ID", "PIPELINE", "STATUS", "CREATED", "WHY"], rows, footer=more)
+
+
+def _groups(*, as_json: bool, place: Place) -> None:
+    from suimon.run import by_reason
+
+    with place.connect() as conn:
+        found = by_reason.groups(conn)
+    if as_json:
+        show.as_json({"reasons": found})
+        return
+    rows = [
+        (one["reason"], f"{one['runs']:,}{'+' if one['more'] else ''}", one["until"])
+        for one in found
+    ]
+    show.table(["REASON", "RUNS", ""], rows)
 
 
 @runs.command("show")
@@ -160,5 +187,5 @@ def children(
 runs.add_command(reading.logs)
 runs.add_command(published.artifacts)
 runs.add_command(published.artifact)
-for command in (acts.retry, acts.cancel, acts.rerun, acts.skip, acts.priority):
+for command in (acts.retry, acts.cancel, acts.rerun, acts.skip, acts.priority, pools.limit):
     runs.add_command(command)

@@ -50,6 +50,8 @@ def _draw(found: dict[str, Any]) -> None:
             show.lines(f"  {problem}")
     if not found["database"]["reachable"]:
         return
+    for warning in found["warnings"]:
+        show.lines(f"  warning: {warning}")
     _numbers(found)
     show.lines()
     rows = [
@@ -120,6 +122,8 @@ def _state_of_pool(one: dict[str, Any]) -> str:
         return "paused"
     if not one["beating"]:
         return "NO WORKER" if one["ready"] else "no worker"
+    if one["cap"] is not None and one["running"] >= one["cap"]:
+        return f"full (cap {one['cap']})"
     return "full" if one["running"] >= one["slots"] else "live"
 
 

@@ -77,14 +77,32 @@ class Pool:
     ends: int = 0
     silent_s: float | None = None
     paused: bool = False
+    cap: int | None = None  # at most so many runs are claimed at once
 
     @property
     def waited_s(self) -> float:
         return self.oldest_s or 0.0
 
     @property
+    def places(self) -> int:
+        """How many runs may be at work: the slots, or the cap."""
+        return self.slots if self.cap is None else min(self.slots, self.cap)
+
+    @property
     def free(self) -> int:
-        return max(0, self.slots - self.running)
+        return max(0, self.places - self.running)
+
+    @property
+    def capped(self) -> bool:
+        """Whether it is the cap that keeps slots free."""
+        return self.cap is not None and self.cap < self.slots
+
+    @property
+    def more(self) -> str:
+        """What would let more runs begin."""
+        if self.capped:
+            return f"Its cap is {self.cap}: suimon pools set-cap {self.name} NUMBER"
+        return "More slots or more workers."
 
     @property
     def unserved_s(self) -> float:
@@ -223,7 +241,7 @@ def _slow(facts: Facts) -> Verdict | None:
                 "slow",
                 f"pool {pool.name} is saturated: {pool.starts:,} started in the last minute, "
                 f"{pool.ready} wait{eta}",
-                "More slots or more workers.",
+                pool.more,
             )
         if not pool.starts:
             longest = facts.longest
@@ -234,9 +252,9 @@ def _slow(facts: Facts) -> Verdict | None:
             )
             return Verdict(
                 "slow",
-                f"pool {pool.name} is full of long runs: {pool.running:,} in {pool.slots:,} slots, "
-                f"{pool.ready} wait{run}",
-                "More slots or more workers.",
+                f"pool {pool.name} is full of long runs: {pool.running:,} in {pool.places:,} "
+                f"{'places under its cap' if pool.capped else 'slots'}, {pool.ready} wait{run}",
+                pool.more,
             )
         return Verdict(
             "slow",

@@ -17,6 +17,7 @@ duty is bounded and idempotent, so two takers for a moment do no harm.
     wakes    idle workers of pools where somebody waits for one
     quotas   reservations that nobody will use, runs that a quota held and that may try again
     contents contents that nobody refers to, with their objects
+    pools    runs that wait in a pool which their pipeline has left
     pauses   triggers that stop after failures in a row, runs that a resume left held back
     storage  whether the store or the disk is nearly full; who was deferred and may go on
 
@@ -36,7 +37,7 @@ from suimon.db.statements import statements
 from suimon.duties import contents, doors, prune
 from suimon.errors import SuimonError
 from suimon.outbox import notify
-from suimon.run import cancel, finish, lane, pause, pressure, quotas, rescue, wake
+from suimon.run import cancel, finish, lane, moving, pause, pressure, quotas, rescue, wake
 
 log = logging.getLogger("suimon.duties")
 
@@ -186,4 +187,5 @@ DUTIES: Final[dict[str, Callable[[Connection], int]]] = {
     "quotas": quotas.sweep,
     "contents": contents.duty,
     "storage": pressure.look,
+    "pools": moving.sweep,
 }

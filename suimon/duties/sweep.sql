@@ -55,6 +55,7 @@ select t.name,
          when 'storage' then exists (select from suimon.store s where s.watch)
                           or exists (select from suimon.steps x join suimon.runs r on r.id = x.run_id
                                      where x.status = 'deferred' and r.finished_at is null)
+         when 'pools' then exists (select from suimon.pipelines p where p.moving_from <> '{}')
          when 'pauses' then exists (select from suimon.pauses_due(null)) or exists (select from suimon.pauses_over())
        end as work
 from taken t;

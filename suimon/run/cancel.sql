@@ -102,7 +102,7 @@ order by r.id limit 500;
 -- running → waiting: asked to stop, but children are alive. The fan-outs are locked by a statement before this one.
 -- name: park_cancelling
 update suimon.runs p
-set status = 'waiting', reason = 'cancelling', worker_id = null
+set status = 'waiting', reason = 'cancelling', worker_id = null, since = clock_timestamp()
 where p.id = %(parent)s and p.status = 'running' and p.worker_id = %(worker)s and p.claim_no = %(claim_no)s
   and exists (select from suimon.fanouts f where f.parent_id = p.id and not suimon.is_complete(f))
 returning p.id::text;

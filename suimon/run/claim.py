@@ -126,12 +126,28 @@ class Floors:
         return min([otherwise, *(h[priority] for h in self._heads if priority in h)])
 
 
-def send(conn: Connection, *, pool: str, worker: int, n: int, floors: Sequence[int]) -> Any:
-    """Send the claim; the cursor's rows are read by ``rows`` (after the pipeline's end)."""
+def send(
+    conn: Connection,
+    *,
+    pool: str,
+    worker: int,
+    n: int,
+    floors: Sequence[int],
+    capped: bool = False,
+) -> Any:
+    """Send the claim; the cursor's rows are read by ``rows`` (after the pipeline's end).
+
+    ``capped``: ``send_lock_cap`` was sent before, in this transaction. Without it a pool that has a
+    cap gives nothing.
+    """
     params = {f"floor{p}": floors[p] for p in range(PRIORITIES)}
-    return conn.execute(
-        SQL.claim, {"pool": pool, "worker": worker, "n": min(n, MAX_CLAIM), **params}, prepare=True
-    )
+    given = {"pool": pool, "worker": worker, "n": min(n, MAX_CLAIM), "capped": capped}
+    return conn.execute(SQL.claim, {**given, **params}, prepare=True)
+
+
+def send_lock_cap(conn: Connection, pool: str) -> Any:
+    """Lock the pool's cap until the commit; the cursor is empty where there is none any more."""
+    return conn.execute(SQL.lock_cap, {"pool": pool}, prepare=True)
 
 
 def rows(cursor: Any) -> list[Claimed]:
@@ -195,7 +211,9 @@ def hold_back(conn: Connection, worker: int, held: Sequence[tuple[str, int, str]
 def held_back(
     conn: Connection, pool: str, reasons: Sequence[str], n: int
 ) -> list[tuple[str, str | None]]:
-    """(id, lane) of at most ``n`` runs that were held back for one of these reasons."""
+    """(id, lane) of at most ``n`` runs that were held back for one of these reasons; no more than
+    the pool's cap has room for, as it looks without its lock.
+    """
     params = {"pool": pool, "reasons": list(reasons), "n": min(n, MAX_CLAIM)}
     return [(str(i), lane) for i, lane in conn.execute(SQL.held_back, params).fetchall()]
 
@@ -205,9 +223,11 @@ def readmit(conn: Connection, ids: Sequence[str], reasons: Sequence[str]) -> Non
     conn.execute(SQL.readmit, {"ids": list(ids), "reasons": list(reasons)})
 
 
-def take(conn: Connection, worker: int, ids: Sequence[str]) -> list[Claimed]:
-    """queued → running for these very runs, as far as they are admitted."""
-    return rows(conn.execute(SQL.claim_these, {"worker": worker, "ids": list(ids)}))
+def take(conn: Connection, worker: int, pool: str, ids: Sequence[str]) -> list[Claimed]:
+    """queued → running for these very runs, as far as they are admitted and the pool has room."""
+    conn.execute(SQL.lock_cap, {"pool": pool})
+    given = {"worker": worker, "pool": pool, "ids": list(ids)}
+    return rows(conn.execute(SQL.claim_these, given))
 
 
 def holdings(conn: Connection, worker: int) -> list[tuple[str, int, bool]]:

@@ -3,11 +3,14 @@
 -- An empty floored claim proves nothing: see run/claim.py. Runs on the worker's hot connection (generic plan,
 -- no sequential, bitmap, hash or merge plans). A paused pool claims nothing. `paused` names the pause of a claimed row's
 -- pipeline: only of one that begins (fresh) and is a run of its own, and only asked when anything at all is paused.
+-- A capped pool: its row is locked in a statement before (lock_cap), and counted here; who has not locked it takes nothing.
 
 -- name: claim
 with room as materialized (
   select exists (select from suimon.pauses) as paused,
-         case when exists (select from suimon.pauses p where p.what = 'pool:' || %(pool)s) then 0 else %(n)s end as n
+         case when exists (select from suimon.pauses p where p.what = 'pool:' || %(pool)s) then 0
+              else coalesce((select case when %(capped)s then least(greatest(c.cap - suimon.held_in(c.name), 0), %(n)s) else 0 end
+                             from suimon.pool_caps c where c.name = %(pool)s and c.cap is not null), %(n)s) end as n
 ),
 p0 as materialized (
   select r.id, r.started_at is null as fresh from suimon.runs r
@@ -47,6 +50,10 @@ select id::text, claim_no, attempt, interruptions, graph_id, vertex, pipeline, f
             then (select p.what from suimon.pauses p where p.what = 'pipeline:' || got.pipeline) end as paused
 from got order by priority, rank, id;
 
+-- The last lock of a batch: whoever holds it waits for nobody. No row: the pool has no cap.
+-- name: lock_cap
+select c.cap from suimon.pool_caps c where c.name = %(pool)s and c.cap is not null for no key update;
+
 -- name: inputs
 select run_id::text, sha256 from suimon.payloads where run_id = any (%(ids)s::uuid[]) and name = 'input';
 
@@ -57,11 +64,12 @@ from unnest(%(priorities)s::smallint[], %(heads)s::bigint[]) as h(priority, head
 where p.name = %(pool)s and p.priority = h.priority
   and p.ctid in (select q.ctid from suimon.pools q where q.name = %(pool)s order by q.priority for no key update skip locked);
 
--- Nothing is queued here: new runs start at the clock. A pause leaves the head where it is: there may be a queue.
+-- Nothing is queued here: new runs start at the clock. A pause or a cap leaves the head where it is: there may be a queue.
 -- name: publish_clock
 update suimon.pools p set head = (extract(epoch from clock_timestamp()) * 1000000)::bigint
 where p.ctid in (select q.ctid from suimon.pools q where q.name = %(pool)s order by q.priority for no key update skip locked)
-  and not exists (select from suimon.pauses s where s.what = 'pool:' || %(pool)s);
+  and not exists (select from suimon.pauses s where s.what = 'pool:' || %(pool)s)
+  and not exists (select from suimon.pool_caps c where c.name = %(pool)s and c.cap is not null);
 
 -- Before the several statements of one batch that end claims, each of which locks in the order of ids: so do all.
 -- name: lock_held
@@ -83,6 +91,7 @@ held as materialized (
 back as (
   update suimon.runs r
   set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), rank = suimon.head_of(r.pool, r.priority),
+      since = clock_timestamp(),
       started_at = case when r.attempt <= 1 and not exists (select from suimon.steps s where s.run_id = r.id)
                       and not exists (select from suimon.fanouts f where f.parent_id = r.id) then null else r.started_at end
   from d
@@ -112,7 +121,7 @@ held as materialized (
 ),
 back as (
   update suimon.runs r
-  set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0),
+  set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), since = clock_timestamp(),
       started_at = case when r.attempt <= 1 and not exists (select from suimon.steps s where s.run_id = r.id)
                       and not exists (select from suimon.fanouts f where f.parent_id = r.id) then null else r.started_at end,
       admitted = d.what is not null and still.what is null,
@@ -134,7 +143,9 @@ where l.name = b.lane;
 select r.id::text, r.lane from suimon.runs r
 where r.pool = %(pool)s and r.status = 'queued' and not r.admitted and r.reason = any (%(reasons)s::text[])
   and not exists (select from suimon.pauses p where p.what = 'pool:' || %(pool)s)
-order by r.id limit %(n)s;
+order by r.id
+limit coalesce((select least(%(n)s, greatest(c.cap - suimon.held_in(c.name), 0)) from suimon.pool_caps c
+                where c.name = %(pool)s and c.cap is not null), %(n)s);
 
 -- These are not held back any more. A run of a lane stands in it again, where admission finds it at its old place.
 -- name: readmit
@@ -145,7 +156,7 @@ with v as materialized (
 ),
 back as (
   update suimon.runs r
-  set reason = null, admitted = r.lane is null, rank = suimon.head_of(r.pool, r.priority)
+  set reason = null, admitted = r.lane is null, since = clock_timestamp(), rank = suimon.head_of(r.pool, r.priority)
   from v where r.id = v.id
   returning r.id, r.lane, r.lane_rank
 )
@@ -154,11 +165,15 @@ update suimon.lanes l set floor = least(l.floor, b.lane_rank)
 from (select lane, min(lane_rank) as lane_rank from back where lane is not null group by lane) b where l.name = b.lane;
 
 -- name: claim_these
-with room as materialized (select exists (select from suimon.pauses) as paused),
+with room as materialized (
+  select exists (select from suimon.pauses) as paused,
+         (select greatest(c.cap - suimon.held_in(c.name), 0) from suimon.pool_caps c
+          where c.name = %(pool)s and c.cap is not null) as n
+),
 picked as materialized (
   select r.id, r.started_at is null as fresh from suimon.runs r
   where r.id = any (%(ids)s::uuid[]) and r.status = 'queued' and r.admitted
-  order by r.id for no key update skip locked
+  order by r.id limit (select n from room) for no key update skip locked
 ),
 got as (
   update suimon.runs r

@@ -144,12 +144,24 @@ def _what(one: Definition, current: str | None, *, known: bool) -> str:
     return "changed back" if known else "changed"
 
 
+def declared(graph: Mapping[str, Any]) -> dict[str, Any]:
+    """What a graph says of its live values: pool, concurrency, max_queued, pause_after (None:
+    unlimited, or never).
+    """
+    limit = graph.get("concurrency", 1)
+    return {
+        "pool": graph.get("pool", "default"),
+        "concurrency": _count(limit["limit"] if isinstance(limit, dict) else limit),
+        "max_queued": _count(graph.get("maxQueued", MAX_QUEUED)),
+        "pause_after": _count(graph.get("pauseAfter", PAUSE_AFTER)),
+    }
+
+
 def _make_current(conn: Connection, one: Definition) -> list[str]:
     """Returns the lane whose limit may have moved."""
-    limit = one.graph.get("concurrency", 1)
+    limit, says = one.graph.get("concurrency", 1), declared(one.graph)
     per = limit["per"] if isinstance(limit, dict) else None
-    limit = limit["limit"] if isinstance(limit, dict) else limit
-    lane_limit = None if limit == "unlimited" else int(limit)
+    lane_limit = says["concurrency"]
     key = {"pipeline": one.name, "hash": one.hash}
     body = orjson.dumps(one.graph, option=orjson.OPT_SORT_KEYS).decode()
     conn.execute(SQL.keep_graph, {**key, "body": body})
@@ -157,13 +169,13 @@ def _make_current(conn: Connection, one: Definition) -> list[str]:
         SQL.make_current,
         {
             **key,
-            "pool": one.graph.get("pool", "default"),
+            "pool": says["pool"],
             "lane_limit": lane_limit,
             "priority": one.graph.get("priority", 2),
             "lane_per": per,
             "holds_lane": one.graph.get("onFailure") == "hold",
-            "max_queued": _count(one.graph.get("maxQueued", MAX_QUEUED)),
-            "pause_after": _count(one.graph.get("pauseAfter", PAUSE_AFTER)),
+            "max_queued": says["max_queued"],
+            "pause_after": says["pause_after"],
             "needs": orjson.dumps(door.needs(one.graph)).decode(),
             "labels": one.graph.get("labels", []),
         },

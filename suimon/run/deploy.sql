@@ -26,7 +26,7 @@ set graph_id = excluded.graph_id, deployed_at = clock_timestamp(), priority = ex
     holds_lane = excluded.holds_lane, needs = excluded.needs, labels = excluded.labels,
     pause_after = case when p.edited_at is null then excluded.pause_after else p.pause_after end,
     max_queued = case when p.edited_at is null then excluded.max_queued else p.max_queued end,
-    pool = case when p.edited_at is null then excluded.pool else p.pool end,
+    pool = case when p.pool_edited_at is null then excluded.pool else p.pool end,
     lane_limit = case when p.edited_at is null then excluded.lane_limit else p.lane_limit end;
 
 -- name: make_lane

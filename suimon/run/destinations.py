@@ -101,6 +101,9 @@ def _shown(row: Sequence[Any]) -> dict[str, Any]:
     found = named(_LISTED, row)
     found["timeout"] = durations.text_of(found.pop("timeout_ms"))
     found["edited"] = found["edited_at"] is not None
+    given = found["declared"]
+    limits = _limits(given.get("rate"), given.get("burst"), given.get("concurrency"))
+    found["declared_limits"] = {name: limits[name] for name in NAMES}
     return found
 
 

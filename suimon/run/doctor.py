@@ -22,7 +22,7 @@ from suimon.run import health, pressure, quotas
 SQL = statements(__package__, "doctor.sql")
 
 #: What holds back vacuum for longer than this is told; what waits for longer than this is stuck.
-HELD_SECONDS: Final = 300.0
+HELD_SECONDS: Final = health.OLD_SECONDS
 STUCK_SECONDS: Final = 120.0
 #: A slot or a standby has no age in time; this many transactions are told.
 HELD_XIDS: Final = 100_000

@@ -88,7 +88,8 @@ parents as materialized (
   select p.id from suimon.runs p where p.id in (select parent_id from ended) and p.status = 'waiting' order by p.id for no key update
 ),
 woken as (
-  update suimon.runs p set status = 'queued', wake_at = null, reason = null, rank = suimon.head_of(p.pool, p.priority)
+  update suimon.runs p
+  set status = 'queued', wake_at = null, reason = null, since = clock_timestamp(), rank = suimon.head_of(p.pool, p.priority)
   from parents where p.id = parents.id and p.status = 'waiting' and p.reason = 'children' and not p.cancel_requested
   returning p.id, p.pool
 )
@@ -113,7 +114,8 @@ held as materialized (
 ),
 parked as (
   update suimon.runs r
-  set status = 'waiting', reason = 'retry', worker_id = null, wake_at = clock_timestamp() + make_interval(secs => d.delay_s)
+  set status = 'waiting', reason = 'retry', worker_id = null, since = clock_timestamp(),
+      wake_at = clock_timestamp() + make_interval(secs => d.delay_s)
   from d
   where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
     and r.worker_id + 0 = %(worker)s and r.claim_no = d.claim_no and not r.cancel_requested

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from suimon.core import clock, verdict
+from suimon.core import clock, reasons, verdict
 from suimon.core.verdict import Count, Facts, Held, Pool
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
@@ -23,12 +23,14 @@ SQL = statements(__package__, "health.sql")
 
 #: What the counts go up to (see the statements).
 MOST: Final = 10_000
+#: A transaction that holds back vacuum for longer than this is told, as by the doctor.
+OLD_SECONDS: Final = 300.0
 _SILENT_BEATS: Final = 3
 _HELD_SHOWN: Final = 20
 
 _POOL = (
     "pool", "ready", "more", "oldest_s", "workers", "beating", "slots", "starts", "ends",
-    "silent_s", "paused",
+    "silent_s", "paused", "cap",
 )  # fmt: skip
 _WORKER = (
     "id", "name", "pool", "slots", "host", "pid", "version", "idle", "draining", "started_at",
@@ -42,8 +44,11 @@ _DELIVERIES = ("pipeline", "trigger", "waiting", "more", "oldest_s", "pause", "d
 _DATABASE = ("used", "most", "ours", "oldest_transaction_s")
 
 
-def overall(conn: Connection) -> dict[str, Any]:
-    """``{verdict, ok, problems, counts, pools, workers, held, deliveries, duties, ...}``."""
+def overall(conn: Connection, *, old_s: float = OLD_SECONDS) -> dict[str, Any]:
+    """``{verdict, ok, problems, warnings, counts, pools, workers, held, ...}``.
+
+    ``old_s``: a transaction older than this is warned of.
+    """
     running = _all(conn, SQL.running, _RUNNING)
     pools = _pools(conn, running)
     alive = workers(conn, running)
@@ -62,11 +67,13 @@ def overall(conn: Connection) -> dict[str, Any]:
         "ok": not problems and judged.level != "stopped",
         "at": as_json(clock.now()),
         "problems": problems,
+        "warnings": _warnings(conn, old_s),
         "counts": _counts(pools, facts, held),
         "pools": pools,
         "workers": alive,
         "held": [_as_object(one) for one in held[:_HELD_SHOWN]],
         "held_back": held_back[:_HELD_SHOWN],
+        "held_by_reason": _labelled(held),
         "orphaned_runs": facts.lost.n,
         "deliveries": {
             "waiting": facts.deliveries.n,
@@ -82,6 +89,35 @@ def overall(conn: Connection) -> dict[str, Any]:
         "next_start_at": facts.next_at,
         "database": {"reachable": True, **database},
     }
+
+
+def by_reason(conn: Connection) -> list[dict[str, Any]]:
+    """``{reason, runs, more, until}`` for everything that waits, the most frequent first; those
+    that nothing but a slot or a worker keeps are counted up to 10,000 a pool.
+    """
+    pools = _pools(conn, [])
+    held_back = _all(conn, SQL.held_back, ("pool", "reason", "runs", "more"))
+    stored = pressure.state(conn)["text"]
+    found = [one for one in _held(conn, pools, held_back, [], stored) if one.runs]
+    for one in pools:
+        if one["ready"] and not one["paused"]:
+            word = "no_slot" if one["beating"] else "no_worker"
+            found.append(Held(f"{word}:{one['pool']}", Count(one["ready"], one["more"])))
+    return [_as_object(one) for one in sorted(found, key=lambda each: -each.runs.n)]
+
+
+def _warnings(conn: Connection, old_s: float) -> list[str]:
+    """What slows everything down by the hour and stops nothing yet."""
+    found = []
+    for pid, seconds, program, who, state in conn.execute(
+        SQL.old_transaction, {"seconds": old_s}
+    ).fetchall():
+        found.append(
+            f"process {pid} of the database ({program or 'no name'}, {who}, {state}) has a "
+            f"transaction open for {verdict.span(seconds)}: dead rows stay while it lasts; end it "
+            f"there, or: select pg_terminate_backend({pid})"
+        )
+    return found
 
 
 def unreachable(error: DatabaseUnavailable) -> dict[str, Any]:
@@ -151,7 +187,7 @@ def _held(
         add(f"paused:{what}", runs, more=more)
     for reason, runs, more in conn.execute(SQL.lanes, {}).fetchall():
         add(reason, runs, more=more)
-    waiting = conn.execute(SQL.waiting, {}).fetchall()
+    waiting = _but_those_that_stop(conn)
     full = sum(runs for _, runs in waiting) >= MOST
     first = _one(conn, SQL.next_wake) if waiting else None
     for reason, runs in waiting:
@@ -163,6 +199,15 @@ def _held(
             add(f"paused:{one['pause']}", one["waiting"], more=one["more"], until="deliveries")
     found = [Held(reason, _sum(parts), until) for (reason, until), parts in counts.items()]
     return sorted(found, key=lambda one: (-one.runs.n, one.reason))
+
+
+def _but_those_that_stop(conn: Connection) -> list[tuple[str, int]]:
+    """(Reason, runs) of what is parked; who was asked to stop waits for nothing else any more."""
+    waiting: dict[str, int] = dict(conn.execute(SQL.waiting, {}).fetchall())
+    for reason, runs in conn.execute(SQL.stopping, {}).fetchall():
+        waiting[reason] = waiting.get(reason, 0) - runs
+        waiting["cancelling"] = waiting.get("cancelling", 0) + runs
+    return [(reason, runs) for reason, runs in waiting.items() if runs > 0]
 
 
 def _sum(parts: Iterable[Count]) -> Count:
@@ -188,7 +233,7 @@ def _facts(
             Pool(
                 one["pool"], Count(one["ready"], one["more"]), one["oldest_s"], one["beating"],
                 one["slots"], one["running"], one["starts"], one["ends"], one["silent_s"],
-                one["paused"],
+                one["paused"], one["cap"],
             )
             for one in pools
         ],
@@ -233,6 +278,15 @@ def _counts(pools: list[dict[str, Any]], facts: Facts, held: list[Held]) -> dict
             bool(one["ready"] and not one["beating"] and not one["paused"]) for one in pools
         ),
     }
+
+
+def _labelled(held: Iterable[Held]) -> list[dict[str, Any]]:
+    """Counts by word and name; no name is a run's id."""
+    counts: dict[tuple[str, str], int] = {}
+    for one in held:
+        key = reasons.label(one.reason)
+        counts[key] = counts.get(key, 0) + one.runs.n
+    return [{"word": w, "name": n, "runs": runs} for (w, n), runs in sorted(counts.items())]
 
 
 def _as_object(one: Held) -> dict[str, Any]:

@@ -35,7 +35,8 @@ named as (
 )
 select n.pool, c.ready, c.more, o.oldest_s, coalesce(s.workers, 0) as workers, coalesce(s.live, 0) as beating,
        coalesce(s.slots, 0) as slots, coalesce(s.starts, 0) as starts, coalesce(s.ends, 0) as ends, s.silent_s,
-       exists (select from suimon.pauses p where p.what = 'pool:' || n.pool) as paused
+       exists (select from suimon.pauses p where p.what = 'pool:' || n.pool) as paused,
+       (select p.cap from suimon.pool_caps p where p.name = n.pool) as cap
 from named n
 cross join stopped
 left join served s on s.pool = n.pool
@@ -75,6 +76,13 @@ cross join lateral (select h.id, h.pipeline, h.started_at from held h where h.wo
 select w.reason, count(*) as runs from (
   select r.reason from suimon.runs r where r.status = 'waiting' and coalesce(r.reason, '') <> '' limit 10000) w
 group by w.reason order by count(*) desc, w.reason limit 100;
+
+-- Those of them that were asked to stop, whatever else they wait for; up to 10,000.
+-- name: stopping
+select s.reason, count(*) as runs from (
+  select r.reason from suimon.runs r where r.cancel_requested and r.status in ('queued', 'running', 'waiting') and r.status = 'waiting'
+  limit 10000) s
+group by s.reason;
 
 -- When the first of them goes on by itself.
 -- name: next_wake
@@ -152,6 +160,16 @@ from suimon.duties d order by d.name;
 -- name: next_start
 select min(t.next_at) from suimon.triggers t
 where t.next_at is not null and t.retired_at is null and suimon.pause_of(t.id) is null;
+
+-- The oldest transaction here that keeps dead rows from being vacuumed, if it is older than that; what it holds back is
+-- every table, and the queue feels it first.
+-- name: old_transaction
+select a.pid, extract(epoch from clock_timestamp() - a.xact_start)::float8 as seconds, a.application_name as program,
+       a.usename::text as who, a.state
+from pg_stat_activity a
+where a.backend_type = 'client backend' and a.pid <> pg_backend_pid() and (a.backend_xmin is not null or a.backend_xid is not null)
+  and a.datname = current_database() and a.xact_start < clock_timestamp() - make_interval(secs => %(seconds)s)
+order by a.xact_start limit 1;
 
 -- name: database
 select count(*) as used, current_setting('max_connections')::int as most,

@@ -1,4 +1,5 @@
 """A pipeline's bounds, live: how many runs at a time, how many may wait, when its triggers pause.
+And a running spawn's: how many of its children at a time.
 
 A pipeline declares them, somebody may edit them, and from then on a deploy leaves them as they are.
 An edit may name what it expects to replace: who was overtaken by somebody else is told, and nothing
@@ -11,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from suimon.core.suggest import one_of
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.errors import Conflict, InputRefused
+from suimon.errors import Conflict, InputRefused, NotThere
 from suimon.run import audit, lane, pause, submit
 
 SQL = statements(__package__, "limits.sql")
@@ -93,3 +95,72 @@ def _change(conn: Connection, pipeline: str, after: Limits, *, moved: bool) -> l
         lane.make_rows(conn, [(name, after.concurrency, None)])
     given = {"lane": name, "per": per, "concurrency": after.concurrency}
     return [str(row[0]) for row in conn.execute(SQL.change_lanes, given).fetchall()]
+
+
+# ------------------------------------------------------------------------------------ a spawn
+
+
+def of_spawn(conn: Connection, run_id: str, vertex: str) -> int | None:
+    """How many children of this spawner may live at once. Raises NotThere, Conflict."""
+    return _spawn_lane(conn, run_id, vertex)[1]
+
+
+def change_spawn(
+    conn: Connection,
+    run_id: str,
+    vertex: str,
+    limit: int | None,
+    *,
+    actor: str,
+    why: str = "",
+    expected: int | None = -1,
+) -> int | None:
+    """Change it while it runs (None: any number); returns what it was.
+
+    Raised, children are let in at once; lowered, it takes nobody's place. ``expected`` (unless -1)
+    is what it replaces. Raises NotThere, InputRefused, and Conflict: it has settled, its children
+    were made without a limit of their own, or it is not what was expected.
+    """
+    if limit is not None and not 1 <= limit <= MOST:
+        msg = f'"concurrency" cannot be {limit}'
+        hint = f"A whole number from 1 to {MOST:,}, or none."
+        raise InputRefused(msg, path="concurrency", hint=hint)
+    name, _ = _spawn_lane(conn, run_id, vertex)
+
+    def act() -> int | None:
+        with transaction(conn):
+            row = conn.execute(SQL.lock_lane, {"lane": name}).fetchone()
+            if row is None:
+                raise _settled(vertex)
+            before: int | None = row[0]
+            if expected not in (-1, before):
+                msg = f'the limit of "{vertex}" has changed meanwhile'
+                raise Conflict(msg, hint=f"Look again: suimon runs show {run_id}")
+            conn.execute(SQL.change_lane, {"lane": name, "concurrency": limit})
+            detail: dict[str, Any] = {"vertex": vertex, "from": before, "to": limit}
+            audit.note(conn, "limits", [run_id], actor=actor, why=why, detail=detail)
+            return before
+
+    before = retrying(act)
+    lane.admit(conn, [name])
+    return before
+
+
+def _spawn_lane(conn: Connection, run_id: str, vertex: str) -> tuple[str, int | None]:
+    row = conn.execute(SQL.spawn_lane, {"run": run_id, "vertex": vertex}).fetchone()
+    if row is None:
+        names = [one[0] for one in conn.execute(SQL.spawners, {"run": run_id}).fetchall()]
+        msg = f'"{vertex}" of run {run_id} has spawned nothing'
+        raise NotThere(msg, hint=one_of(vertex, names) if names else None)
+    _, name, limit, state = row
+    if state != "open":
+        raise _settled(vertex)
+    if name is None:
+        msg = f'the children of "{vertex}" were made without a limit of their own'
+        hint = "A spawn with concurrency= has one. A pipeline's: suimon pipelines limits NAME"
+        raise Conflict(msg, hint=hint)
+    return str(name), limit
+
+
+def _settled(vertex: str) -> Conflict:
+    return Conflict(f'"{vertex}" has settled: nothing is left to limit')

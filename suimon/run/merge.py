@@ -19,7 +19,7 @@ import orjson
 from suimon.core import shape
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.errors import MergeFailed
-from suimon.run import cancel, finish, lane, retry, spawn, step
+from suimon.run import cancel, finish, lane, retry, spawn, step, stream
 from suimon.run.finish import Ended, Settled
 from suimon.run.spawn import FanoutState, Holder
 
@@ -49,7 +49,7 @@ def judge(conn: Connection, fanout: FanoutState) -> Judged:
             "error": None if e is None else orjson.loads(e),
             "run_id": i,
         }
-        for p, k, s, e, i in spawn.first_failures(conn, fanout.id)
+        for p, k, s, e, i in stream.first_failures(conn, fanout.id)
     ]
     bad = fanout.failed + fanout.timed_out + fanout.cancelled
     counts = {

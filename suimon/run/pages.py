@@ -15,7 +15,7 @@ import orjson
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import InputRefused
-from suimon.run import submit
+from suimon.run import deploy, destinations, submit
 from suimon.run.read import Fanout, fanouts, named, parsed, run
 from suimon.store import payload
 
@@ -25,7 +25,7 @@ PAGE: Final = 1000
 WINDOW: Final = 100_000
 LAST_POSITION: Final = 2**31 - 1
 BAD: Final = frozenset({"failed", "timed_out", "cancelled"})
-_LAST_ID: Final = "f" * 32
+LAST_ID: Final = "f" * 32
 
 _CHILD: Final = (
     "id",
@@ -41,6 +41,12 @@ _CHILD: Final = (
     "input",
     "output",
 )
+
+
+_RUN: Final = (
+    "id", "pipeline", "status", "reason", "attempt", "created_at", "started_at", "finished_at",
+    "error", "idempotency_key", "labels",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,27 +158,19 @@ def runs(
     """Runs that nobody spawned, newest first, with all of these labels; ``before`` is the last id
     of the page before.
     """
-    names = (
-        "id",
-        "pipeline",
-        "status",
-        "reason",
-        "attempt",
-        "created_at",
-        "started_at",
-        "finished_at",
-        "error",
-        "idempotency_key",
-        "labels",
-    )
     where = {
         "pipeline": pipeline,
         "statuses": list(statuses) or None,
         "labels": list(labels) or None,
-        "before": before or _LAST_ID,
+        "before": before or LAST_ID,
         "n": max(1, min(limit, PAGE)),
     }
-    return [named(names, row) for row in conn.execute(SQL.runs, where).fetchall()]
+    return [listed_run(row) for row in conn.execute(SQL.runs, where).fetchall()]
+
+
+def listed_run(row: Sequence[Any]) -> dict[str, Any]:
+    """A row of a list of runs."""
+    return named(_RUN, row)
 
 
 def pipelines(conn: Connection, *, after: str = "", limit: int = PAGE) -> list[dict[str, Any]]:
@@ -193,14 +191,19 @@ def pipelines(conn: Connection, *, after: str = "", limit: int = PAGE) -> list[d
 
 
 def pipeline(conn: Connection, name: str) -> dict[str, Any]:
-    """One deployed pipeline with its graph. Raises UnknownPipeline with "did you mean"."""
+    """One deployed pipeline with its graph, its settings live and as ``declared``, and those of the
+    destinations that its vertices name. Raises UnknownPipeline with "did you mean".
+    """
     names = (
         "name",
         "pool",
         "concurrency",
+        "max_queued",
+        "pause_after",
         "priority",
         "deployed_at",
         "edited_at",
+        "pool_edited_at",
         "hash",
         "graph",
         "versions",
@@ -209,4 +212,8 @@ def pipeline(conn: Connection, name: str) -> dict[str, Any]:
     if row is None:
         raise submit.unknown(conn, name)
     one = named(names, row)
-    return {**one, "graph": orjson.loads(one["graph"])}
+    graph = orjson.loads(one["graph"])
+    called = {v.get("config", {}).get("destination") for v in graph["vertices"].values()}
+    found = [d for d in destinations.listed(conn) if d["name"] in called]
+    declared = deploy.declared(graph)
+    return {**one, "graph": graph, "declared": declared, "destinations": found}

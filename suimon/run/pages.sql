@@ -74,6 +74,7 @@ where p.name > %(after)s
 order by p.name limit %(n)s;
 
 -- name: pipeline
-select p.name, p.pool, p.lane_limit, p.priority, p.deployed_at, p.edited_at, g.hash, g.body::text as graph,
+select p.name, p.pool, p.lane_limit, p.max_queued, p.pause_after, p.priority, p.deployed_at, p.edited_at,
+       p.pool_edited_at, g.hash, g.body::text as graph,
        (select count(*) from suimon.graphs v where v.pipeline = p.name) as versions
 from suimon.pipelines p join suimon.graphs g on g.id = p.graph_id where p.name = %(name)s;

@@ -135,7 +135,7 @@ ranked as materialized (
   from v join heads h on h.pool = v.pool and h.priority = v.priority and h.single = v.single
 ),
 back as (
-  update suimon.runs r set reason = null, admitted = r.lane is null, rank = k.rank
+  update suimon.runs r set reason = null, admitted = r.lane is null, rank = k.rank, since = clock_timestamp()
   from ranked k where r.id = k.id
   returning r.id, r.lane, r.lane_rank
 ),

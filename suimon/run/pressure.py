@@ -184,20 +184,20 @@ def _text(found: Mapping[str, Any]) -> str:
 
 
 def of_run(conn: Connection, run_id: str) -> dict[str, Any]:
-    """``{text, storage, next_try_at, half_stored}`` of a run that waits for room."""
+    """``{text, storage, vertex, since, next_try_at, tries, half_stored}`` of a run that waits for
+    room.
+    """
     found = state(conn)
     row = conn.execute(SQL.step, {"run": run_id}).fetchone()
     if row is None:
         return {"text": found["text"], "storage": found}
     vertex, due_at, tries, since, half = row
     text = f"{found['text']}, next try {due_at.astimezone():%H:%M}"
-    text += f'; the fan-out "{vertex}" waits since {as_json(since)}'
-    text += ", half stored" if half else ""
-    text += "; more room: suimon storage set --high SIZE, or a shorter keep"
     return {
         "text": text,
         "storage": found,
         "vertex": vertex,
+        "since": since,
         "next_try_at": as_json(due_at),
         "tries": tries,
         "half_stored": half,

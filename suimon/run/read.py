@@ -130,6 +130,7 @@ class Run:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    since: datetime | None  # when the engine parked it, or put it back, last
     parent_id: str | None
     root_id: str
     pool: str

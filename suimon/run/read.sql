@@ -5,7 +5,7 @@
 select r.id::text, r.root_id::text, r.parent_id::text, r.pipeline, r.pool, r.vertex, r.status::text,
        suimon.reason_of(r) as reason, r.attempt, r.interruptions, r.claim_no, r.priority, r.position, r.item_key,
        r.idempotency_key, r.labels, r.lane, r.cancel_requested, r.duration_us, r.wake_at, r.deadline_at, r.created_at, r.started_at,
-       r.finished_at, w.name as worker, g.hash as graph_hash, g.body::text as graph,
+       r.finished_at, r.since, w.name as worker, g.hash as graph_hash, g.body::text as graph,
        r.input::text as input, i.sha256 as input_content,
        case when r.status = 'succeeded' then r.output::text end as output,
        case when r.status = 'succeeded' then o.sha256 end as output_content,
@@ -104,6 +104,10 @@ select count(*) from (
 select w.name, w.slots, w.draining, cardinality(w.tasks) as tasks,
        extract(epoch from clock_timestamp() - w.beat_at)::float8 as silent_s, w.beat_ms
 from suimon.workers w where w.pool = %(pool)s and not w.dead order by w.id limit 100;
+
+-- When somebody of a pool was last heard; null: it never had a worker.
+-- name: pool_silent_since
+select max(coalesce(w.left_at, w.beat_at)) from suimon.workers w where w.pool = %(pool)s;
 
 -- What --wait looks at, several times a second: the run and its fan-outs' tallies.
 -- name: progress

@@ -38,6 +38,7 @@ class Beat:
     asked_to_cancel: bool
     code_waits: bool = False
     schema_version: int | None = None
+    capped: bool = False
 
 
 def register(conn: Connection, facts: dict[str, Any]) -> int:

@@ -13,7 +13,8 @@ on conflict do nothing;
 
 -- The heartbeat; no row back: dead, kill the slots and leave. It also returns the others' beats, so that a look
 -- costs nothing more, whether anybody asked one of this worker's runs to stop, whether runs were held back elsewhere for
--- want of code that this worker has, and the schema's number, so that a worker notices a migration under way.
+-- want of code that this worker has, whether its pool has a cap, and the schema's number, so that a worker notices a
+-- migration under way.
 -- name: beat
 with mine as (
   update suimon.workers set beat = beat + 1, beat_at = clock_timestamp(), draining = %(draining)s,
@@ -26,7 +27,8 @@ select w.id, w.beat, w.beat_ms, w.id in (select id from mine) as mine,
                and w.id = %(worker)s) as asked_to_cancel,
        exists (select from suimon.runs r where w.id = %(worker)s and r.pool = w.pool and r.status = 'queued' and not r.admitted
                and r.reason = any (array(select 'no_code:' || t from unnest(w.tasks) as t))) as code_waits,
-       (select m.schema_version from suimon.meta m) as schema_version
+       (select m.schema_version from suimon.meta m) as schema_version,
+       exists (select from suimon.pool_caps c where w.id = %(worker)s and c.name = w.pool and c.cap is not null) as capped
 from suimon.workers w where not w.dead
 order by w.id = %(worker)s desc, w.id desc limit 1000;
 
@@ -74,7 +76,7 @@ held as materialized (
 back as (
   update suimon.runs r
   set status = case when h.interruptions > r.max_interruptions then 'failed' else 'queued' end::suimon.run_status,
-      interruptions = h.interruptions, worker_id = null,
+      interruptions = h.interruptions, worker_id = null, since = clock_timestamp(),
       alone = case when h.interruptions >= r.max_interruptions - 1 then %(alone)s else 0 end,
       rank = greatest(r.rank, suimon.head_of(r.pool, r.priority)),
       finished_at = case when h.interruptions > r.max_interruptions then clock_timestamp() end,

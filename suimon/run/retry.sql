@@ -72,7 +72,8 @@ delete from suimon.steps where run_id = any (%(ids)s::uuid[]) and status <> 'suc
 
 -- name: reopen
 with asked as materialized (
-  select r.id, r.status as old, r.claim_no, r.attempt, r.started_at, r.finished_at, r.error, r.reason = 'skipped' as skipped
+  select r.id, r.status as old, r.claim_no, r.attempt, r.started_at, r.finished_at, r.error, r.reason = 'skipped' as skipped,
+         r.pipeline, r.pool, r.fanout_id
   from suimon.runs r
   where r.id = any (%(ids)s::uuid[]) and r.status in ('succeeded', 'failed', 'timed_out', 'cancelled')
     and not exists (select from suimon.runs t where t.id = r.root_id and t.reason = 'pruning')
@@ -86,12 +87,20 @@ kept as (
   from asked a where a.claim_no > 0
   on conflict (run_id, claim_no, vertex) do nothing
 ),
+-- a pipeline's pool may be another one by now (run/moving.py); who was given a pool by name stays there
+homes as materialized (
+  select a.id, a.old, a.skipped, case when n.pool is null then coalesce(p.pool, a.pool) else a.pool end as pool
+  from asked a
+  left join suimon.pipelines p on p.name = a.pipeline
+  left join (select d.fanout_id, suimon.named_pool(d.fanout_id) as pool
+             from (select distinct fanout_id from asked where fanout_id is not null) d) n on n.fanout_id = a.fanout_id
+),
 back as (
   update suimon.runs r
   set status = 'queued', admitted = r.lane is null, attempt = 0, interruptions = 0, alone = 0, cancel_requested = false,
       started_at = null, finished_at = null, wake_at = null, reason = null, output = null, error = null,
-      rank = suimon.head_of(r.pool, r.priority)
-  from asked a where r.id = a.id
+      since = clock_timestamp(), pool = a.pool, rank = suimon.head_of(a.pool, r.priority)
+  from homes a where r.id = a.id
   returning r.id, r.fanout_id, r.lane, r.lane_rank, r.pool, a.old, a.skipped
 ),
 tally as materialized (

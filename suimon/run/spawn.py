@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
@@ -24,9 +24,6 @@ from suimon.store import payload
 from suimon.store.payload import Kept
 
 SQL = statements(__package__, "spawn.sql")
-
-#: Rows of one page of a merge's stream.
-PAGE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,7 @@ class Child:
     own_lane: bool
     lane_per: str | None = None
     holds_lane: bool = False
+    follows: bool = False  # no pool was named for them: it may be changed live
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +125,26 @@ class DeferredError(Exception):
 
 def fence(conn: Connection, holder: Holder) -> str:
     """Lock the parent under its fence; returns its root. Raises LostRunError."""
-    return _fence(conn, holder)[0]
-
-
-def _fence(conn: Connection, holder: Holder) -> tuple[str, bool]:
-    """The same, and whether room in the store has to be asked for."""
-    row = conn.execute(
-        SQL.fence, {"parent": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no}
-    ).fetchone()
+    row = conn.execute(SQL.fence, _claim_of(holder)).fetchone()
     if row is None or row[1]:
         raise LostRunError(holder.run_id)
-    return str(row[0]), bool(row[2])
+    return str(row[0])
+
+
+def _fence_and_pool(conn: Connection, holder: Holder, child: Child) -> tuple[str, bool]:
+    """The same for a chunk: its children's pool, and whether room in the store has to be asked."""
+    params = {
+        **_claim_of(holder), "follows": child.follows, "bare": child.vertex is not None,
+        "pipeline": child.pipeline,
+    }  # fmt: skip
+    row = conn.execute(SQL.fence_and_pool, params, prepare=True).fetchone()
+    if row is None or row[1]:
+        raise LostRunError(holder.run_id)
+    return str(row[3] or child.pool), bool(row[2])
+
+
+def _claim_of(holder: Holder) -> dict[str, Any]:
+    return {"parent": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no}
 
 
 def open_fanout(
@@ -237,14 +244,14 @@ def chunk(
     def act(kept: Kept) -> tuple[int, bool]:
         later_s = None
         with transaction(conn):
-            _, watch = _fence(conn, holder)
+            pool, watch = _fence_and_pool(conn, holder, child)
             if list_ is not None and (watch or list_.deferred):
                 spawner, last = _spawner(holder, fanout, list_), first + n - 1
                 later_s = pressure.admit(conn, spawner, last=last, items=items, ahead=list_.ahead)
             if later_s is None:
                 kept.write(conn)
                 contents = [kept.get(one) for one in listed] if kept else None
-                return _store(conn, {**given, "contents": contents}, n, total)
+                return _store(conn, {**given, "contents": contents, "pool": pool}, n, total)
         raise DeferredError(later_s)  # what was deferred is committed
 
     created, stop = payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
@@ -341,48 +348,11 @@ def of_parents(conn: Connection, ids: Sequence[str]) -> list[FanoutState]:
     ]
 
 
-def visible_to(conn: Connection, run_id: str, own_fanout: int | None, fanout: int) -> str | None:
-    """The base of a fan-out that this run may read: its own, or one of its parent's."""
-    params = {"run": run_id, "own_fanout": own_fanout, "fanout": fanout}
-    row = conn.execute(SQL.visible, params).fetchone()
-    return None if row is None else str(row[0])
-
-
 def shared_of(conn: Connection, fanouts: Sequence[int]) -> dict[int, str | None]:
     """Fan-out → the JSON text of its shared inputs."""
     found = conn.execute(SQL.shared, {"ids": sorted(set(fanouts))}).fetchall()
     large = payload.read(conn, (content for _, _, content in found))
     return {int(i): s if c is None else large[c].decode() for i, s, c in found}
-
-
-def first_failures(
-    conn: Connection, fanout: int
-) -> list[tuple[int, str | None, str, str | None, str]]:
-    """(position, key, state, error JSON, run id) of the first 20 children that ended badly."""
-    return [tuple(row) for row in conn.execute(SQL.first_failures, {"fanout": fanout}).fetchall()]
-
-
-def page(
-    conn: Connection, fanout: int, base: str, which: str, after: int, limit: int
-) -> list[tuple[Any, ...]]:
-    """A page of a merge's stream in item order; ``after``: -1 at the start.
-
-    At most 1,000 rows, and so many that their results have 16 MiB together. Raises
-    StoreUnavailable.
-    """
-    n = max(1, min(limit, PAGE))
-    if which == "failed":
-        params: dict[str, Any] = {"fanout": fanout, "after": after, "n": n}
-        return conn.execute(SQL.failed_page, params).fetchall()
-    if after < 0:
-        rows = conn.execute(SQL.succeeded_first_page, {"base": base, "n": n}).fetchall()
-    else:
-        rows = conn.execute(SQL.succeeded_page, {"base": base, "after": after, "n": n}).fetchall()
-    rows = rows[: payload.within_page(row[7] or 0 for row in rows)]
-    large = payload.read(conn, (row[6] for row in rows))
-    return [
-        (*row[:3], row[3] if row[6] is None else large[row[6]].decode(), *row[4:6]) for row in rows
-    ]
 
 
 def _changed(position: int) -> ItemsChanged:

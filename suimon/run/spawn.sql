@@ -3,11 +3,21 @@
 -- Order: chunk = fence, chunk, check, wake. With a lane, admission follows in a transaction of its own.
 -- The last one = lock, fence, beyond, duplicates, seal, settle, park, wake.
 
--- Whoever lost the run gets no row, and writes nothing. watch: whether a chunk has to ask for room in the store.
+-- Whoever lost the run gets no row, and writes nothing.
 -- name: fence
-select r.root_id::text, r.cancel_requested, (select s.watch from suimon.store s) as watch from suimon.runs r
+select r.root_id::text, r.cancel_requested from suimon.runs r
 where r.id = %(parent)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
 for no key update;
+
+-- The same for a chunk; whether room in the store has to be asked for; and the pool that children have now whose spawner
+-- names none: their parent's for tasks of its own graph, else their pipeline's.
+-- name: fence_and_pool
+select r.root_id::text, r.cancel_requested, (select s.watch from suimon.store s) as watch,
+       case when not %(follows)s then null
+            when %(bare)s then r.pool else (select p.pool from suimon.pipelines p where p.name = %(pipeline)s) end as pool
+from suimon.runs r
+where r.id = %(parent)s and r.status = 'running' and r.worker_id = %(worker)s and r.claim_no = %(claim_no)s
+for no key update of r;
 
 -- Who else waits in the lanes above: a child in an ancestor's lane would wait for itself.
 -- name: ancestor_lanes
@@ -122,7 +132,7 @@ returning f.allowed;
 -- the run running, and its worker goes on with the merge. wake_at: the end of the stragglers' grace.
 -- name: park
 update suimon.runs p
-set status = 'waiting', reason = 'children', worker_id = null, attempt = 0, interruptions = 0,
+set status = 'waiting', reason = 'children', worker_id = null, attempt = 0, interruptions = 0, since = clock_timestamp(),
     wake_at = (select max(f.settled_at) from suimon.fanouts f
                where f.id = any (%(fanouts)s::bigint[]) and f.state = 'settled') + make_interval(secs => %(grace_s)s)
 where p.id = %(parent)s and p.status = 'running' and p.worker_id = %(worker)s and p.claim_no = %(claim_no)s
@@ -139,42 +149,7 @@ select f.parent_id::text, f.vertex, f.id, f.base::text, f.expected, f.succeeded,
 from suimon.fanouts f
 where f.parent_id = any (%(ids)s::uuid[]) and f.generation = 1;
 
--- A fan-out of this run, or of the parent whose child this run is: its base, or no row.
--- name: visible
-select f.base::text from suimon.fanouts f
-where f.id = %(fanout)s
-  and (f.parent_id = %(run)s or f.parent_id = (select o.parent_id from suimon.fanouts o where o.id = %(own_fanout)s));
-
 -- name: shared
 select f.id, f.shared::text, p.sha256 from suimon.fanouts f
 left join suimon.payloads p on f.shared is null and p.run_id = f.parent_id and p.name = 'shared:' || f.vertex
 where f.id = any (%(ids)s::bigint[]);
-
--- name: first_failures
-select r.position, r.item_key, r.status::text, r.error::text, r.id::text
-from suimon.runs r
-where r.fanout_id = %(fanout)s and r.status in ('failed', 'timed_out', 'cancelled')
-order by r.position limit 20;
-
--- A page of a merge's stream, in item order, from the range of the primary key; at most 1,000 rows.
--- name: succeeded_page
-select r.position, r.item_key, r.status::text, r.output::text as value, null as error, r.id::text, p.sha256, c.size
-from suimon.runs r
-left join suimon.payloads p on r.output is null and p.run_id = r.id and p.name = 'output'
-left join suimon.contents c on c.sha256 = p.sha256
-where r.id > suimon.child_id(%(base)s, %(after)s) and r.id <= suimon.child_id(%(base)s, 2147483647) and r.status = 'succeeded'
-order by r.id limit %(n)s;
-
--- name: succeeded_first_page
-select r.position, r.item_key, r.status::text, r.output::text as value, null as error, r.id::text, p.sha256, c.size
-from suimon.runs r
-left join suimon.payloads p on r.output is null and p.run_id = r.id and p.name = 'output'
-left join suimon.contents c on c.sha256 = p.sha256
-where r.id >= suimon.child_id(%(base)s, 0) and r.id <= suimon.child_id(%(base)s, 2147483647) and r.status = 'succeeded'
-order by r.id limit %(n)s;
-
--- name: failed_page
-select r.position, r.item_key, r.status::text, null as value, r.error::text, r.id::text
-from suimon.runs r
-where r.fanout_id = %(fanout)s and r.status in ('failed', 'timed_out', 'cancelled') and r.position > %(after)s
-order by r.position limit %(n)s;

@@ -30,7 +30,7 @@ select q.name from suimon.quotas q where q.name = any (%(quotas)s::text[]) order
 -- fan-outs and of the run, because any of it may have ended since. No row: something has, go on.
 -- name: park
 update suimon.runs r
-set status = 'waiting', reason = %(reason)s, worker_id = null, attempt = 0, interruptions = 0,
+set status = 'waiting', reason = %(reason)s, worker_id = null, attempt = 0, interruptions = 0, since = clock_timestamp(),
     wake_at = least(clock_timestamp() + make_interval(secs => %(in_s)s::float8),
                     (select min(f.settled_at) from suimon.fanouts f where f.id = any (%(fanouts)s::bigint[]) and f.state = 'settled')
                     + make_interval(secs => %(grace_s)s))
@@ -58,7 +58,7 @@ held as materialized (
   order by r.id for no key update
 )
 update suimon.runs r
-set status = 'waiting', reason = d.reason, worker_id = null, attempt = greatest(r.attempt - 1, 0),
+set status = 'waiting', reason = d.reason, worker_id = null, attempt = greatest(r.attempt - 1, 0), since = clock_timestamp(),
     wake_at = clock_timestamp() + make_interval(secs => d.delay_s)
 from d
 where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
@@ -75,7 +75,8 @@ returning sent_at;
 
 -- A run may wait for several things: whatever comes wakes it, and it looks at all of them again.
 -- name: wake_waiter
-update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank = suimon.head_of(r.pool, r.priority)
+update suimon.runs r
+set status = 'queued', reason = null, wake_at = null, since = clock_timestamp(), rank = suimon.head_of(r.pool, r.priority)
 where r.id = %(run)s and r.status = 'waiting' and r.reason not in ('retry', 'cancelling') and not r.cancel_requested
 returning r.pool;
 

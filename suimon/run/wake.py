@@ -37,11 +37,14 @@ def wake_due(conn: Connection) -> int:
     return sum(int(count) for _, count in rows)
 
 
-def go_idle(conn: Connection, worker: int) -> int | None:
-    """Commit the idle flag, then take the mark; None: this worker is buried."""
-    if conn.execute(SQL.idle_on, {"worker": worker}).fetchone() is None:
-        return None
-    return mark(conn)
+def go_idle(conn: Connection, worker: int) -> tuple[int | None, bool]:
+    """Commit the idle flag, then take the mark (None: this worker is buried); and whether its pool
+    has a cap.
+    """
+    row = conn.execute(SQL.idle_on, {"worker": worker}).fetchone()
+    if row is None:
+        return None, False
+    return mark(conn), bool(row[0])
 
 
 def mark(conn: Connection) -> int:

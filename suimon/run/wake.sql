@@ -23,7 +23,8 @@ listen suimon_doors;
 listen suimon_limits;
 
 -- name: idle_on
-update suimon.workers set idle = true where id = %(worker)s and not dead returning id;
+update suimon.workers w set idle = true where w.id = %(worker)s and not w.dead
+returning exists (select from suimon.pool_caps c where c.name = w.pool and c.cap is not null) as capped;
 
 -- name: idle_off
 update suimon.workers set idle = false where id = %(worker)s and idle;
@@ -43,7 +44,8 @@ with due as materialized (
   order by r.wake_at limit 1000 for no key update skip locked
 ),
 woken as (
-  update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank = suimon.head_of(r.pool, r.priority)
+  update suimon.runs r
+  set status = 'queued', reason = null, wake_at = null, since = clock_timestamp(), rank = suimon.head_of(r.pool, r.priority)
   from due where r.id = due.id
   returning r.pool
 )

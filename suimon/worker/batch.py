@@ -1,8 +1,10 @@
 """The fused transaction: everything a worker has to say, and the next claim, in one round trip.
 
 Order (the engine's lock order): lane locks, logs, steps, finishes, tries that come again,
-interruptions, releases, settle, admit, claim, head, large results, commit. Several statements in
-one pipeline, because what must see the effect of a lock has to be a later statement.
+interruptions, releases, settle, admit, head, the pool's cap, claim, large results, commit. Several
+statements in one pipeline, because what must see the effect of a lock has to be a later statement.
+A cap's row is locked last, by those who know of one (``Batch.capped``): who holds it waits for
+nobody.
 
 A batch that meets a data error (a value PostgreSQL cannot store) is sent again in halves, so that
 one bad row does not take the others along; a single bad row ends its run with that error.
@@ -62,6 +64,8 @@ class Batch:
     wake_from_idle: bool = False
     heads: dict[int, int] = field(default_factory=dict)
     want: Want | None = None
+    capped: str | None = None  # the worker's pool, when it knows that it has a cap
+    freed: int = 0  # places under the cap that it gave back elsewhere since its last batch
 
     @property
     def empty(self) -> bool:
@@ -69,6 +73,14 @@ class Batch:
         return not (
             self.ended or self.again or self.steps or self.interrupted or self.released
             or self.logs or self.held_back or self.later
+        )  # fmt: skip
+
+    @property
+    def frees(self) -> int:
+        """Places under a cap that others may take, if this worker does not."""
+        return (
+            self.freed + len(self.ended) + len(self.again) + len(self.later)
+            + len(self.interrupted) + len(self.released) + len(self.held_back)
         )  # fmt: skip
 
 
@@ -84,6 +96,7 @@ class Outcome:
     settled: Settled = field(default_factory=Settled)
     pools: set[str] = field(default_factory=set)
     took: float = 0.0
+    capped: bool = False  # the pool has a cap: known after a claim that locked it
 
 
 #: What reads one statement's cursor into the outcome, and the cursor.
@@ -99,6 +112,8 @@ def execute(conn: Connection, batch: Batch) -> Outcome:
     full = batch.want is not None and len(outcome.claimed) >= batch.want.n
     if full and batch.want is not None:
         foreign.add(batch.want.pool)  # there may be more: pass the wake on to one more worker
+    if batch.capped is not None and batch.frees > len(outcome.claimed):
+        foreign.add(batch.capped)  # there is room now, and this worker does not take it
     if foreign:
         wake.wake(conn, foreign)
     return outcome
@@ -111,20 +126,34 @@ class Probe:
     mark: int | None
     safe: bool
     outcome: Outcome
+    capped: bool | None = None  # None: it was not asked
 
 
 def probe(
-    conn: Connection, *, worker: int, worker_name: str, pool: str, n: int, mark: int | None
+    conn: Connection,
+    *,
+    worker: int,
+    worker_name: str,
+    pool: str,
+    n: int,
+    mark: int | None,
+    capped: bool = False,
 ) -> Probe:
-    """Say idle (once), then: safe? and one un-floored claim, in this order."""
+    """Say idle (once), then: safe? and one un-floored claim, in this order.
+
+    ``capped``: what the worker believes; saying idle tells whether the pool has a cap.
+    """
+    asked = mark is None or capped
     if mark is None:
-        mark = wake.go_idle(conn, worker)
+        mark, capped = wake.go_idle(conn, worker)
         if mark is None:
             return Probe(None, safe=False, outcome=Outcome())
         claim.publish_clock(conn, pool)
     safe = wake.may_be_silent(conn, mark)
     want = Want(pool, n, [0] * claim.PRIORITIES, unfloored=True)
-    return Probe(mark, safe, execute(conn, Batch(worker, worker_name, want=want)))
+    look = Batch(worker, worker_name, want=want, capped=pool if capped else None)
+    outcome = execute(conn, look)
+    return Probe(mark, safe, outcome, outcome.capped if asked else None)
 
 
 def _execute(conn: Connection, batch: Batch) -> Outcome:
@@ -227,10 +256,13 @@ def _send_claim(conn: Connection, batch: Batch, want: Want) -> Iterator[Answer]:
     if batch.heads:
         claim.publish(conn, want.pool, batch.heads)
     if want.n > 0:
-        yield (
-            _claimed,
-            claim.send(conn, pool=want.pool, worker=batch.worker, n=want.n, floors=want.floors),
-        )
+        if batch.capped:
+            yield _capped, claim.send_lock_cap(conn, want.pool)
+        sent = claim.send(
+            conn, pool=want.pool, worker=batch.worker, n=want.n, floors=want.floors,
+            capped=batch.capped is not None,
+        )  # fmt: skip
+        yield _claimed, sent
 
 
 def _ended(outcome: Outcome, cursor: Any) -> None:
@@ -266,6 +298,10 @@ def _admitted(outcome: Outcome, cursor: Any) -> None:
     outcome.pools |= lane.admitted(cursor)
 
 
+def _capped(outcome: Outcome, cursor: Any) -> None:
+    outcome.capped = cursor.fetchone() is not None
+
+
 def _claimed(outcome: Outcome, cursor: Any) -> None:
     outcome.claimed = claim.rows(cursor)
 
@@ -298,6 +334,7 @@ def _in_halves(conn: Connection, batch: Batch) -> Outcome:
         total.steps |= part.steps
         total.claimed += part.claimed
         total.pools |= part.pools
+        total.capped |= part.capped
         total.settled = Settled(
             tuple({*total.settled.pools, *part.settled.pools}),
             total.settled.stopped_parents + part.settled.stopped_parents,

@@ -39,6 +39,7 @@ class Events:
     buried: Callable[[str], None]
     asked_to_cancel: Callable[[], None]
     code_waits: Callable[[], None]
+    capped: Callable[[], None]
     must_end_slots: Callable[[], None]
     schema_changed: Callable[[int | None], None]
 
@@ -119,6 +120,8 @@ class Heart(threading.Thread):
             self._events.asked_to_cancel()
         if any(b.mine and b.code_waits for b in beats):
             self._events.code_waits()
+        if any(b.mine and b.capped for b in beats):
+            self._events.capped()
         for worker, beat in self._watch.look(sent_at, clock.boottime(), beats):
             name = rescue.bury(conn, worker, beat)
             if name is not None:

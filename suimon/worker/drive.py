@@ -244,6 +244,7 @@ class Driver:
             if not (end.done or end.parked):
                 self._worker.lost(held)  # not ours any more, or asked to stop: compare holdings
             self._worker.drop(held)
+            self._worker.sender.place_freed()
 
         self.ask(held, work, answered)
 
@@ -255,6 +256,7 @@ class Driver:
             self._worker.upkeep.cancel_soon()
             if waits:
                 self._worker.drop(held)
+                self._worker.sender.place_freed()
             else:
                 self._worker.outbox.end_cancelled(held)
 

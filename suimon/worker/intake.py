@@ -110,7 +110,7 @@ def take_back(
             claim.readmit(conn, ids, reasons)
             if lanes:
                 lane.send_admit(conn, lanes)
-            return claim.take(conn, worker, ids)
+            return claim.take(conn, worker, pool, ids)
 
     rows = retrying(act)
     claim.fill_inputs(conn, rows)

@@ -67,6 +67,7 @@ class Joining:
             buried=lambda _: self._worker.upkeep.rescue_soon(),
             asked_to_cancel=lambda: self._worker.post(self._worker.stops.look_for_cancels),
             code_waits=lambda: self._worker.post(self._worker.sender.code_may_wait),
+            capped=lambda: self._worker.post(self._worker.sender.cap_seen),
             must_end_slots=lambda: self._worker.post(self._end_slots),
             schema_changed=lambda found: self._worker.post(lambda: self._schema_changed(found)),
         )
@@ -144,6 +145,10 @@ class Joining:
     def _heard(self, channel: str, payload: str) -> None:
         if channel == wake.DOORS_CHANNEL:
             self._worker.upkeep.heard(payload)
+            return
+        if channel == wake.LIMITS_CHANNEL and payload.startswith("pool "):
+            if payload == f"pool {self._worker.pool}":
+                self._worker.post(self._worker.sender.told_of_cap)
             return
         if channel == wake.LIMITS_CHANNEL:
             self._worker.post(lambda: self._worker.turns.heard(payload))

@@ -58,6 +58,11 @@ class Outbox:
             + len(self.interrupted) + len(self.released) + len(self.held_back)
         )  # fmt: skip
 
+    @property
+    def frees(self) -> int:
+        """Records of runs that leave this worker."""
+        return self.urgent - len(self.steps)
+
     def logs_due(self, now: float) -> bool:
         """Whether log text alone is worth a batch now."""
         if not self.logs and not self.progress:

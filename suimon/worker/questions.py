@@ -25,7 +25,7 @@ import orjson
 
 from suimon.db.connect import Connection
 from suimon.read.fence import is_within
-from suimon.run import spawn, step
+from suimon.run import step, stream
 from suimon.triggers import files
 from suimon.worker import wire
 
@@ -161,11 +161,11 @@ def _children(
     limit: int,
 ) -> list[list[Any]]:
     """One page of a fan-out that this run may see."""
-    mine = spawn.visible_to(conn, run_id, own_fanout, fanout)
+    mine = stream.visible_to(conn, run_id, own_fanout, fanout)
     if mine is None:
         msg = "this run has no such fan-out"
         raise NotYoursError(msg)
-    rows = spawn.page(conn, fanout, mine, which, after, limit)
+    rows = stream.page(conn, fanout, mine, which, after, limit)
     return [[p, k, s, _json(value), _json(error), i] for p, k, s, value, error, i in rows]
 
 

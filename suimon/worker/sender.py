@@ -45,6 +45,8 @@ class Sender:
         self.idle = Idle()
         self.in_flight = False
         self.code_waits = False
+        self.capped = False  # the pool has a cap, as far as this worker knows
+        self._freed = 0
         self._heads: dict[int, int] = {}
         self._reconciling = False
         self._lost_answers = 0
@@ -73,6 +75,26 @@ class Sender:
         self._worker.upkeep.end_parents(settled.stopped_parents)
         if settled.stragglers:
             self._worker.upkeep.cancel_soon()
+
+    def told_of_cap(self) -> None:
+        """Somebody set the cap of this pool, or took it away: the next claim locks it and sees."""
+        self.capped = True
+        self.hungry()
+
+    def cap_seen(self) -> None:
+        """The heartbeat saw a cap; a worker whose slots are all busy has claimed nothing since."""
+        if not self.capped:
+            self.told_of_cap()
+
+    def place_freed(self) -> None:
+        """A run left outside a batch: under a cap somebody may begin one, and may be waiting."""
+        if not self.capped:
+            return
+        self.hungry()
+        if self._room() > 0:
+            self._freed += 1
+        else:
+            self._worker.upkeep.wake((self._worker.pool,))
 
     def code_may_wait(self) -> None:
         """Somebody held runs back for want of code that this worker has."""
@@ -103,6 +125,8 @@ class Sender:
             self._take_back()
             return
         out = self._worker.outbox
+        if self.capped and out.frees:
+            self.hungry()  # what leaves makes room, for the claim that goes with it
         room = self._room()
         starving = room > 0 and self._worker.slots.starve()
         logs_due = out.logs_due(now)
@@ -155,6 +179,8 @@ class Sender:
         batch.wake_from_idle = self.idle.flagged_off_due
         batch.heads = self._heads
         self._heads = {}
+        if self.capped:
+            batch.capped, batch.freed, self._freed = self._worker.pool, self._freed, 0
         self.idle.flagged_off_due = False
         if room > 0:
             floors, unfloored = self.floors.start(now, unfloored=self.idle.unfloored)
@@ -194,6 +220,8 @@ class Sender:
         if batch.released and not self._worker.stops.drain_asked:
             self.hungry()
         if batch.want is not None:
+            if batch.capped is not None:
+                self.capped = outcome.capped
             self._learn(batch.want, outcome)
 
     def _left(self, run_id: str, claim_no: int) -> None:
@@ -234,6 +262,7 @@ class Sender:
         self.in_flight = False
         log.error("a batch was refused: %s", str(error).splitlines()[0] if str(error) else error)
         self._worker.outbox.put_back(batch)
+        self._freed += batch.freed
         self.idle.flagged_off_due = self.idle.flagged_off_due or batch.wake_from_idle
         self.in_flight = True
         self._worker.upkeep.call_later(
@@ -269,6 +298,7 @@ class Sender:
             pool=self._worker.pool,
             n=room,
             mark=idle.mark,
+            capped=self.capped,
         )
         self._worker.ledger.ask(work, self._probed, self._probe_failed)
 
@@ -278,6 +308,8 @@ class Sender:
         if answer.mark is None:
             return  # buried: the heart says so
         idle.mark, idle.flagged = answer.mark, True
+        if answer.capped is not None:
+            self.capped = answer.capped
         if idle.state is not State.PROBING and not answer.outcome.claimed:
             return  # woken meanwhile
         idle.probed(now, found=bool(answer.outcome.claimed), safe=answer.safe)

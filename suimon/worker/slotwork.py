@@ -177,8 +177,8 @@ class Slots:
         for slot in self.table.values():
             if not slot.ready or slot.killed is not None:
                 continue
-            if mean is None or slot.slow:
-                room = 0 if slot.given else 1
+            if mean is None or slot.slow or self._worker.sender.capped:
+                room = 0 if slot.given else 1  # (under a cap nothing is taken that cannot begin)
             else:
                 spare_s = AHEAD_SECONDS - slot.ahead_s
                 room = min(AHEAD_RUNS - len(slot.given), int(spare_s / mean))

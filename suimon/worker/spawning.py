@@ -271,6 +271,7 @@ def _open_fanout(
         child = Child(
             run.pipeline, run.graph_id, action.vertex, config.get("pool", pool), run.priority,
             interruptions, fanout.lane, limit if own else None, own_lane=own,
+            follows="pool" not in config,
         )  # fmt: skip
     else:
         child = child_of_pipeline(
@@ -303,7 +304,7 @@ def child_of_pipeline(
         pipeline, target.graph_id, None, pool or target.pool, run.priority, INTERRUPTIONS,
         child_lane, lane_limit, own_lane=child_lane is not None and child_lane == fanout_lane,
         lane_per=per if target.lane_limit is not None else None,
-        holds_lane=target.holds_lane,
+        holds_lane=target.holds_lane, follows=pool is None,
     )  # fmt: skip
 
 

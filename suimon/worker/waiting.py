@@ -17,7 +17,7 @@ from suimon.core import clock, jsonsafe, plan
 from suimon.core.durations import seconds
 from suimon.db.connect import Connection
 from suimon.errors import QuotaExceeded, SuimonError
-from suimon.run import spawn, step, submit, wait
+from suimon.run import spawn, step, stream, submit, wait
 from suimon.run.spawn import Child, FanoutState, Holder, Policy
 from suimon.run.wait import On
 from suimon.worker.spawning import child_of_pipeline
@@ -240,6 +240,7 @@ class Waiter:
                 self._worker.driver.advance(held)
                 return
             self._worker.drop(held)
+            self._worker.sender.place_freed()
             if in_s is not None:
                 self._worker.upkeep.arm(in_s)
 
@@ -282,9 +283,9 @@ def _one_child(
 
 def _end_of(conn: Connection, fanout: FanoutState) -> One:
     if fanout.succeeded:
-        _, _, _, value, _, _ = spawn.page(conn, fanout.id, fanout.base, "succeeded", -1, 1)[0]
+        _, _, _, value, _, _ = stream.page(conn, fanout.id, fanout.base, "succeeded", -1, 1)[0]
         return "succeeded", (value or "null").encode(), None
-    _, _, state, _, error, run_id = spawn.page(conn, fanout.id, fanout.base, "failed", -1, 1)[0]
+    _, _, state, _, error, run_id = stream.page(conn, fanout.id, fanout.base, "failed", -1, 1)[0]
     found = (
         orjson.loads(error) if error else {"type": "ChildEnded", "message": f"the child {state}"}
     )

@@ -27,7 +27,7 @@ def test_an_unfinished_run_of_a_limited_pipeline_is_in_the_way(cli: Cli, conn: C
     assert second != first
     answer = cli("runs", "why", second, "--json")
     assert answer.json["reason"] == "lane"
-    assert answer.json["held_by"][0]["id"] == first
+    assert answer.json["holders"][0]["id"] == first
     assert first in answer.json["text"]
 
 

@@ -25,7 +25,7 @@ def test_02_a_submit_that_missed_the_idle_flag_keeps_the_worker_looking(
     with caller.transaction():
         run = lab.submit_only("p", conn=caller.conn)
         wake.wake(caller.conn, ["default"])  # nobody is idle yet
-        mark = wake.go_idle(lab.conn, worker)
+        mark, _ = wake.go_idle(lab.conn, worker)
         assert mark is not None
         assert not wake.may_be_silent(lab.conn, mark)
         assert lab.claim(worker) == []
@@ -75,7 +75,7 @@ def test_02_a_submit_after_the_flag_names_one_idle_worker(lab: Lab, sessions: Se
 def test_02_the_mark_is_this_workers_own_transaction(lab: Lab, sessions: Sessions) -> None:
     """Not the newest completed one: a submitter just above that would be missed."""
     worker = lab.worker()
-    mark = wake.go_idle(lab.conn, worker)
+    mark, _ = wake.go_idle(lab.conn, worker)
     assert mark is not None
     (caller,) = sessions("caller")
     with caller.transaction():
@@ -92,7 +92,7 @@ def test_02_a_buried_worker_does_not_go_idle(lab: Lab) -> None:
     """No mark for the dead: its heart says so, and it comes back as another worker."""
     worker = lab.worker()
     lab.kill(worker)
-    assert wake.go_idle(lab.conn, worker) is None
+    assert wake.go_idle(lab.conn, worker)[0] is None
 
 
 def test_an_empty_floored_claim_never_ends_a_search() -> None:

@@ -38,7 +38,7 @@ class Place:
 
     def claim(self, floors: list[int], n: int = 100) -> Plan:
         params = {f"floor{p}": floors[p] for p in range(4)}
-        given = {"pool": "default", "worker": self.worker, "n": n, **params}
+        given = {"pool": "default", "worker": self.worker, "n": n, "capped": False, **params}
         return explain(self.lab.conn, claim.SQL.claim, given)
 
 

@@ -21,7 +21,7 @@ from suimon.worker import batch as batches
 TAKE = {"disk_free": None, "disk_total": None}
 SMALL = {
     "pools", "workers", "lanes", "duties", "pipelines", "graphs", "flows", "fanouts", "meta",
-    "channels", "store", "store_usage", "store_holds",
+    "channels", "store", "store_usage", "store_holds", "pool_caps",
 }  # fmt: skip
 
 
@@ -62,6 +62,21 @@ def test_the_claim_walks_the_ready_index(any_lab: Lab) -> None:
     worker = any_lab.worker()
     (plan,) = _plans(any_lab, lambda: any_lab.claim(worker, 500), claim.SQL.claim)
     assert plan.on("runs") == {"runs_ready", "runs_pkey"}
+
+
+def test_a_capped_claim_counts_what_is_held_by_its_index(any_lab: Lab) -> None:
+    """Three workers of the pool hold 300 runs: the same plan, and few pages more."""
+    holders = [_running(any_lab, 100)[0] for _ in range(3)]
+    any_lab.sql("insert into suimon.pool_caps (name, cap) values ('default', 1000)")
+    recorder = Recorder(any_lab.conn)
+    with any_lab.conn.transaction(force_rollback=True):
+        any_lab.claim(holders[0], 10, capped=True)
+    given = recorder.params(claim.SQL.claim)
+    capped = explain(any_lab.conn, claim.SQL.claim, given)
+    any_lab.sql("delete from suimon.pool_caps")
+    free = explain(any_lab.conn, claim.SQL.claim, given)
+    assert capped.on("runs") == free.on("runs") == {"runs_ready", "runs_pkey"}
+    assert capped.buffers <= free.buffers + 100, (capped.buffers, free.buffers)
 
 
 def test_finish_and_settle_use_primary_keys_only(any_lab: Lab) -> None:

@@ -272,7 +272,7 @@ class TestWhy:
         runs = [doors.start(conn, "one", {}).id for _ in range(3)]
         answer = why.why(conn, runs[2])
         assert answer["reason"] == "lane"
-        assert [one["id"] for one in answer["held_by"]] == [runs[0]]
+        assert [one["id"] for one in answer["holders"]] == [runs[0]]
         assert answer["before"] == 1
 
     def test_every_end_says_how(self, conn: Connection, parent: str) -> None:

@@ -36,6 +36,24 @@ SABOTAGES = (
         "tests/interleavings/test_admission.py",
     ),
     Sabotage(
+        "no lock of a pool's cap", RUN + "claim.sql",
+        "where c.name = %(pool)s and c.cap is not null for no key update;",
+        "where c.name = %(pool)s and c.cap is not null;",
+        "tests/run/test_pools.py",
+    ),
+    Sabotage(
+        "a claim passes a cap it has not locked", RUN + "claim.sql",
+        "else coalesce((select case when %(capped)s then least",
+        "else coalesce((select case when true or %(capped)s then least",
+        "tests/run/test_pools.py",
+    ),
+    Sabotage(
+        "no word about room under a cap", "suimon/worker/batch.py",
+        "if batch.capped is not None and batch.frees > len(outcome.claimed):",
+        "if False and batch.frees > len(outcome.claimed):  # type: ignore[unreachable]",
+        "tests/run/test_pools.py",
+    ),
+    Sabotage(
         "no on conflict in the chunk", RUN + "spawn.sql",
         "  order by i.id\n  on conflict (id) do nothing\n", "  order by i.id\n",
         "tests/interleavings/test_edges_of_fan_outs.py",

@@ -273,8 +273,8 @@ def test_pages_bring_a_bounded_piece(lab: Lab, conn: Connection) -> None:
     assert [(r["output"], r["output_bytes"]) for r in listed.rows] == [(None, len(big))] * 5
     first = pages.children(conn, fanout, whole=True)
     assert ([len(r["output"]) for r in first.rows], first.next) == ([len(big) - 2] * 2, 2)
-    from suimon.run import spawn
+    from suimon.run import stream
 
-    page = spawn.page(conn, parent.fanout.id, parent.fanout.base, "succeeded", -1, 500)
+    page = stream.page(conn, parent.fanout.id, parent.fanout.base, "succeeded", -1, 500)
     assert [row[0] for row in page] == [0, 1]
     assert page[0][3] == big

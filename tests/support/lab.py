@@ -133,9 +133,14 @@ class Lab:
         *,
         pool: str = "default",
         floors: Sequence[int] = (0, 0, 0, 0),
+        capped: bool = False,
     ) -> list[Claimed]:
         with transaction(self.conn):
-            cursor = claim.send(self.conn, pool=pool, worker=worker, n=n, floors=floors)
+            if capped:
+                claim.send_lock_cap(self.conn, pool)
+            cursor = claim.send(
+                self.conn, pool=pool, worker=worker, n=n, floors=floors, capped=capped
+            )
             return claim.rows(cursor)
 
     def claim_run(self, worker: int, run_id: str) -> Claimed:
@@ -165,12 +170,14 @@ class Lab:
         *,
         want: int = 0,
         pool: str = "default",
+        capped: bool = False,
     ) -> Outcome:
         """The fused transaction of a worker: these runs end, and perhaps a claim with it."""
         rows = [rows] if isinstance(rows, Claimed) else rows
         made = self.batch(worker, [self.ended(row, status) for row in rows])
         if want:
             made.want = Want(pool, want, [0, 0, 0, 0], unfloored=True)
+        made.capped = pool if capped else None
         return batches.execute(self.conn, made)
 
     def again(self, worker: int, row: Claimed, delay_s: float = 0.0) -> Outcome:

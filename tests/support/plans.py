@@ -94,6 +94,16 @@ def new_runs(conn: Connection) -> str:
     return str(text)
 
 
+def explain_as_sent(conn: Connection, query: Any, params: Any) -> Plan:
+    """The plan of a statement as a surface's connection makes it, with its values; undone."""
+    with conn.transaction(force_rollback=True):
+        call = f"explain (analyze, buffers, timing off, format json) {query}"
+        row = ClientCursor(conn).execute(call.encode(), params).fetchone()
+    assert row is not None
+    tree = row[0][0]["Plan"]
+    return Plan(tree, tree["Shared Hit Blocks"] + tree["Shared Read Blocks"])
+
+
 def explain(conn: Connection, query: str, params: dict[str, Any]) -> Plan:
     """The generic plan of the statement, run with these parameters and undone."""
     hot(conn)

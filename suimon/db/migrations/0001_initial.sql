@@ -43,8 +43,9 @@ create table suimon.graphs (
   unique (pipeline, hash)
 );
 
--- What a new run of this name gets. pool and concurrency are live values: a changed declaration moves them only
--- while nobody has edited them (edited_at is null).
+-- What a new run of this name gets. pool and the limits are live values: a changed declaration moves them only while
+-- nobody has edited them (pool_edited_at, edited_at: null). While runs that wait are still being moved to another pool,
+-- moving_from names the pools they come from; transactions below moving_mark may still be making runs there.
 create table suimon.pipelines (
   name text primary key,
   graph_id int not null references suimon.graphs (id),
@@ -59,7 +60,12 @@ create table suimon.pipelines (
   needs jsonb not null default '[]',   -- paths of the input that the graph reads, for suimon.submit in SQL
   labels text[] not null default '{}', -- those that the definition gives to each of its runs
   deployed_at timestamptz not null default clock_timestamp(),
-  edited_at timestamptz
+  edited_at timestamptz,
+  pool_edited_at timestamptz,
+  moving_from text[] not null default '{}',
+  moving_since timestamptz,
+  moving_mark bigint,
+  constraint moving_says_since_when check ((moving_from = '{}') = (moving_since is null))
 );
 
 -- ------------------------------------------------------------------------------------------------ runs
@@ -79,6 +85,7 @@ create table suimon.runs (
   created_at timestamptz not null default clock_timestamp(),
   started_at timestamptz,              -- the last claim
   finished_at timestamptz,
+  since timestamptz,                   -- when the engine parked it or put it back last; null: it waits since it was created
   item_hash bigint,                    -- the manifest: this child's item may never differ from it
   worker_id bigint,
   graph_id int not null,
@@ -198,6 +205,15 @@ create table suimon.pools (
   priority smallint not null check (priority between 0 and 3),
   head bigint not null default 0,
   primary key (name, priority)
+) with (fillfactor = 50);
+
+-- At most so many runs of a pool are claimed at once, over all its workers. Whoever claims there locks the row and counts
+-- (suimon.held_in) in a later statement. A pool that nobody ever capped has no row.
+create table suimon.pool_caps (
+  name text primary key,
+  cap int check (cap > 0),             -- null: no longer
+  version int not null default 1,      -- rises with each edit
+  edited_at timestamptz not null default clock_timestamp()
 ) with (fillfactor = 50);
 
 -- The last rank given in a tree: a thousand nested fan-outs are one flow.
@@ -392,7 +408,7 @@ create table suimon.duties (
 insert into suimon.duties (name, every_ms) values
   ('timers', 30000), ('rescue', 30000), ('lanes', 30000), ('cancels', 30000), ('deadlines', 30000),
   ('repair', 60000), ('flows', 300000), ('prune', 300000), ('doors', 30000), ('pauses', 30000), ('notices', 30000),
-  ('wakes', 30000), ('quotas', 30000), ('contents', 300000), ('storage', 30000);
+  ('wakes', 30000), ('quotas', 30000), ('contents', 300000), ('storage', 30000), ('pools', 30000);
 
 -- --------------------------------------------------------------------------------------------------- doors
 
@@ -876,6 +892,35 @@ create function suimon.head_of(pool text, priority smallint) returns bigint lang
                   (extract(epoch from clock_timestamp()) * 1000000)::bigint)
 $$;
 
+-- How many runs the workers of a pool hold now, those of dead ones that are not rescued yet included (of workers that are
+-- gone: by the run's own pool). One index probe for each worker that holds anything, and what they hold here.
+create function suimon.held_in(pool text) returns bigint language sql stable as $$
+  with recursive holder(id) as (
+    (select r.worker_id from suimon.runs r where r.status = 'running' order by r.worker_id limit 1)
+    union all
+    select (select r.worker_id from suimon.runs r where r.status = 'running' and r.worker_id > h.id order by r.worker_id limit 1)
+    from holder h where h.id is not null
+  )
+  select coalesce(sum(c.runs), 0)::bigint
+  from holder h left join suimon.workers w on w.id = h.id
+  cross join lateral (select count(*) as runs from suimon.runs r
+                      where r.status = 'running' and r.worker_id = h.id and (w.id is not null or r.pool = held_in.pool)) c
+  where h.id is not null and (w.id is null or w.pool = held_in.pool)
+$$;
+
+-- The pool that the children of a fan-out were given by name, if any: their spawner's, or, where they are tasks of their
+-- parent's own graph, the one that the parent was given.
+create function suimon.named_pool(fanout bigint) returns text language sql stable as $$
+  select coalesce(g.body #>> array['vertices', f.vertex, 'config', 'pool'],
+                  case when g.body #>> array['vertices', f.vertex, 'config', 'pipeline'] is null
+                       then h.body #>> array['vertices', e.vertex, 'config', 'pool'] end)
+  from suimon.fanouts f
+  join suimon.runs p on p.id = f.parent_id join suimon.graphs g on g.id = p.graph_id
+  left join suimon.fanouts e on e.id = p.fanout_id
+  left join suimon.runs o on o.id = e.parent_id left join suimon.graphs h on h.id = o.graph_id
+  where f.id = named_pool.fanout
+$$;
+
 -- The engine's one grammar of durations, as core/durations.py: a number and ms, s, m, h or d.
 create function suimon.seconds_of(duration text) returns double precision language sql immutable strict parallel safe as $$
   select substring(duration from '^[0-9]+')::double precision
@@ -1023,7 +1068,8 @@ begin
       order by r.id for no key update skip locked
     ),
     woken as (
-      update suimon.runs r set status = 'queued', reason = null, wake_at = null, rank = suimon.head_of(r.pool, r.priority)
+      update suimon.runs r
+      set status = 'queued', reason = null, wake_at = null, since = clock_timestamp(), rank = suimon.head_of(r.pool, r.priority)
       from next where r.id = next.id
       returning r.pool
     )
