@@ -91,6 +91,11 @@ SABOTAGES = (
         "tests/store/test_destination.py",
     ),
     Sabotage(
+        "room that others hold is given again", "suimon/db/migrations/0001_initial.sql",
+        "if used + others.ahead + wants > s.high_bytes", "if used + wants > s.high_bytes",
+        "tests/run/test_pressure_fan_outs.py",
+    ),
+    Sabotage(
         "a frozen process calls when it wakes up", "suimon/worker/slot_wire.py",
         "            if clock.monotonic() >= self.last:\n", "            if False:\n",
         "tests/worker/test_slot_wire.py",

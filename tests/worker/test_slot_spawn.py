@@ -42,41 +42,33 @@ def test_a_list_is_sent_in_chunks_with_hashes_and_keys(slot: SlotHarness) -> Non
     assert chunks[0].hashes[7] == jsonsafe.content_hash(chunks[0].items[7])
 
 
-def header_of(slot: SlotHarness) -> dict[str, object]:
-    _, _, rest = slot.expect(b"C")
-    found: dict[str, object] = orjson.loads(rest.split(wire.RS, 1)[0])
+def aheads(slot: SlotHarness, source: dict[str, object], given: object, **more: object) -> list:
+    """What each chunk of this list says of the bytes ahead."""
+    (token,) = slot.begin(slot.spawner(source, chunk=10, **more), given)
+    found = []
+    while (line := slot.next_line())[0] == b"C":
+        header = orjson.loads(line[2].split(wire.RS, 1)[0])
+        found.append(header.get("ahead"))
+        slot.send(wire.acknowledge(token, header["seq"], go_on=True))
     return found
 
 
 def test_a_first_chunk_says_what_the_large_items_of_its_list_take(
     slot: SlotHarness, tmp_path: Path
 ) -> None:
-    """Only where it is asked for: of a list exactly, of a file by its size, of a generator no."""
+    """Where it is asked for: of a list exactly; of a file by its size, unless one chunk is all."""
     large = {"text": "x" * 9989}  # 10,000 bytes as JSON
-    items = [large, {"n": 1}] * 30
-    (token,) = slot.begin(slot.spawner({"kind": "list"}, chunk=10), {"items": items})
-    assert "ahead" not in header_of(slot)
-    slot.send(wire.cancel(token))
-    slot.expect(b"F")
-    slot.begin(slot.spawner({"kind": "list"}, chunk=10, watched=True), {"items": items})
-    assert [header_of(slot).get("ahead"), header_of(slot).get("ahead")] == [300_000, None]
-
-
-def test_of_a_file_its_size_is_taken_and_of_one_chunk_its_items(
-    slot: SlotHarness, tmp_path: Path
-) -> None:
-    row = orjson.dumps({"text": "x" * 9989}) + b"\n"
-    for rows, ahead in ((30, 300_030), (5, 50_000)):
-        path = tmp_path / f"{rows}.jsonl"
-        path.write_bytes(row * rows)
+    listed = {"items": [large, {"n": 1}] * 15}
+    assert aheads(slot, {"kind": "list"}, listed) == [None] * 3
+    assert aheads(slot, {"kind": "list"}, listed, watched=True) == [150_000, None, None]
+    rows = orjson.dumps(large) + b"\n"
+    for count, said in ((30, [300_030, None, None]), (5, [50_000])):
+        path = tmp_path / f"{count}.jsonl"
+        path.write_bytes(rows * count)
         source = {"kind": "read", "path": str(path), "trusted": True}
-        (token,) = slot.begin(slot.spawner(source, chunk=10, watched=True), {})
-        chunks = []
-        while (line := slot.next_line())[0] == b"C":
-            head = orjson.loads(line[2].split(wire.RS, 1)[0])
-            chunks.append(head.get("ahead"))
-            slot.send(wire.acknowledge(token, head["seq"], go_on=True))
-        assert chunks == [ahead] + [None] * (len(chunks) - 1)
+        assert aheads(slot, source, {}, watched=True) == said
+    source = {"kind": "task", "task": "work:generate"}
+    assert aheads(slot, source, {"inputs": {"n": 15}}, watched=True) == [None, None]
 
 
 @pytest.mark.parametrize("name", ["generate", "agenerate"])
