@@ -11,7 +11,7 @@ from support.lab import Lab
 from suimon.api import metrics
 from suimon.db.connect import Connection, connect
 from suimon.errors import DatabaseUnavailable
-from suimon.run import pause
+from suimon.run import pause, quotas
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -47,6 +47,7 @@ def test_a_busy_one_says_what_stands_in_it(conn: Connection) -> None:
     lab.claim(worker, 2)
     lab.sql("update suimon.workers set starts = 7, ends = 3")
     pause.pause(conn, "pool:gpu", "me")
+    quotas.change(conn, "pipeline:p", {"per_day": 9, "per_month": 90}, actor="me")
     lab.sql(
         "insert into suimon.deliveries (id, trigger_id, state, source, ended_at, code)"
         " select suimon.uuid7(), id, 'dead', 'x', now(), 'c' from suimon.triggers"
@@ -63,6 +64,8 @@ def test_a_busy_one_says_what_stands_in_it(conn: Connection) -> None:
     assert found["pool_without_worker"] == {("default",): 0.0, ("gpu",): 0.0}
     assert found["pool_paused"] == {("default",): 0.0, ("gpu",): 1.0}
     assert found["runs_held"] == {("paused",): 1.0}
+    assert found["quota_used"] == {("pipeline:p", "day"): 5.0, ("pipeline:p", "month"): 5.0}
+    assert found["quota_limit"] == {("pipeline:p", "day"): 9.0, ("pipeline:p", "month"): 90.0}
     assert found["paused"] == {("pool", "gpu", "false"): 1.0}
     assert found["dead_letters"] == {(): 1.0}
     assert found["deliveries_waiting"] == {(): 1.0}
