@@ -11,7 +11,7 @@ from support.lab import Lab
 from suimon.api import metrics
 from suimon.db.connect import Connection, connect
 from suimon.errors import DatabaseUnavailable
-from suimon.run import pause, pools
+from suimon.run import pause, pools, quotas
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -48,6 +48,7 @@ def test_a_busy_one_says_what_stands_in_it(conn: Connection) -> None:
     lab.sql("update suimon.workers set starts = 7, ends = 3")
     pause.pause(conn, "pool:gpu", "me")
     pools.set_cap(conn, "default", 4, actor="me")
+    quotas.change(conn, "pipeline:p", {"per_day": 9, "per_month": 90}, actor="me")
     lab.sql(
         "insert into suimon.deliveries (id, trigger_id, state, source, ended_at, code)"
         " select suimon.uuid7(), id, 'dead', 'x', now(), 'c' from suimon.triggers"
@@ -65,6 +66,8 @@ def test_a_busy_one_says_what_stands_in_it(conn: Connection) -> None:
     assert found["pool_paused"] == {("default",): 0.0, ("gpu",): 1.0}
     assert found["pool_cap"] == {("default",): 4.0}
     assert found["runs_held"] == {("paused", "pool:gpu"): 1.0}
+    assert found["quota_used"] == {("pipeline:p", "day"): 5.0, ("pipeline:p", "month"): 5.0}
+    assert found["quota_limit"] == {("pipeline:p", "day"): 9.0, ("pipeline:p", "month"): 90.0}
     assert found["paused"] == {("pool", "gpu", "false"): 1.0}
     assert found["dead_letters"] == {(): 1.0}
     assert found["deliveries_waiting"] == {(): 1.0}

@@ -111,7 +111,7 @@ def test_a_role_needs_nothing_but_usage_of_the_schema(lab: Lab, stranger: str) -
         for forbidden in (
             "select * from suimon.runs",
             "select suimon.tell_event('order.paid', '{}', null, null)",
-            "select suimon.new_runs('p', array[suimon.uuid7()], array['k'], array['{}'], 1)",
+            "select suimon.new_runs('p', array[suimon.uuid7()], array['k'], array['{}'], 1, null)",
             "insert into suimon.audit (actor, action, target) values ('x', 'y', 'z')",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.lab import Lab
+from support.sessions import Sessions
 
 from suimon.db.connect import Connection
 from suimon.duties import sweep
@@ -117,6 +118,19 @@ def test_a_callers_rollback_gives_back_what_it_took(lab: Lab) -> None:
     with lab.conn.transaction(force_rollback=True):
         lab.sql("select suimon.submit('p')")
     assert used(lab.conn) == (0, 0)
+
+
+def test_of_two_that_race_for_the_last_place_one_has_it(lab: Lab, sessions: Sessions) -> None:
+    lab.pipeline("p")
+    quota(lab.conn, per_day=1)
+    a, b = sessions("a", "b")
+    with a.transaction():
+        Lab(a.conn).submit("p")
+        job = b.start(lambda conn: Lab(conn).submit("p"))
+        b.until_blocked()
+    with pytest.raises(QuotaExceeded):
+        job.done_in()
+    assert used(lab.conn) == (1, 0)
 
 
 # ------------------------------------------------------------------------------- labels

@@ -81,6 +81,7 @@ _TYPES = {
     "inputs": "text[]",
     "asking": "int",
     "contents": "bytea[]",
+    "labels": "text[]",
 }
 
 
@@ -88,7 +89,7 @@ def new_runs(conn: Connection) -> str:
     """The statement inside `suimon.new_runs`, whose plan the call itself would not show."""
     row = conn.execute("select prosrc from pg_proc where proname = 'new_runs'").fetchone()
     assert row is not None
-    text = row[0].partition("return query")[2].rpartition("end")[0]
+    text = row[0].partition("return query")[2].partition("get diagnostics")[0]
     for name, kind in _TYPES.items():
         text = text.replace(f"p_{name}", f"%({name})s::{kind}")
     return str(text)
