@@ -2,15 +2,17 @@
 
 A cap is a row (``suimon.pool_caps``). Whoever claims in a capped pool locks that row, counts what
 the pool's workers hold in a later statement, and takes no more than is left; who does not know of
-the cap takes nothing and learns of it. The count is of rows, so that nothing can drift: what a dead
-worker held counts until it is rescued. A raise is told to the workers at once; a lowering takes
-nobody's place.
+the cap takes nothing and learns of it; a first cap waits for claims that began before it. The count
+is of rows, so that nothing can drift: what a dead worker held counts until it is rescued. A raise
+is told to the workers at once; a lowering takes nobody's place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+
+import psycopg
 
 from suimon.core.suggest import did_you_mean
 from suimon.db.connect import Connection, retrying, transaction
@@ -22,6 +24,9 @@ from suimon.run.read import named
 SQL = statements(__package__, "pools.sql")
 
 MOST: Final = 1_000_000
+#: How long a first cap waits for the claims that are under way and do not know of it; what one of
+#: them takes after that is held besides, as what was held before.
+PATIENCE_MS: Final = 1_000
 _LISTED: Final = (
     "name", "cap", "version", "edited_at", "held", "ready", "workers", "slots", "paused_by",
     "pipelines",
@@ -78,8 +83,11 @@ def set_cap(
         raise InputRefused(msg, path="cap", hint=hint)
     show(conn, name)
 
-    def act() -> None:
+    def act(*, first: bool) -> None:
         with transaction(conn):
+            if first:
+                conn.execute(SQL.patience, {"ms": PATIENCE_MS})
+                conn.execute(SQL.lock_all)
             conn.execute(SQL.make, {"name": name})
             row = conn.execute(SQL.lock, {"name": name}).fetchone()
             assert row is not None
@@ -93,5 +101,9 @@ def set_cap(
             conn.execute(SQL.tell, {"name": name})
             wake.wake(conn, [name])
 
-    retrying(act)
+    first = cap is not None and cap_of(conn, name) is None
+    try:
+        retrying(lambda: act(first=first))
+    except psycopg.errors.LockNotAvailable:
+        retrying(lambda: act(first=False))
     return show(conn, name)

@@ -27,6 +27,14 @@ cross join lateral (
     and clock_timestamp() - w.beat_at <= make_interval(secs => 3 * w.beat_ms / 1000.0)) w
 order by n.name;
 
+-- A first cap waits for the claims under way, which have read that there is none and hold this table until they commit;
+-- those that come after see it. Not for ever: a backup holds the table too, and claims queue behind whoever waits.
+-- name: patience
+select set_config('lock_timeout', %(ms)s::text || 'ms', true);
+
+-- name: lock_all
+lock table suimon.pool_caps in access exclusive mode;
+
 -- name: make
 insert into suimon.pool_caps (name, cap, version) values (%(name)s, null, 0) on conflict (name) do nothing;
 

@@ -97,6 +97,17 @@ class TestSlow:
         )
         assert judge(facts(full)).sentence.endswith("1,204 wait")
 
+    def test_a_full_cap_is_no_stop_and_says_what_to_raise(self) -> None:
+        """Two slots stay free on purpose: nothing is stuck."""
+        capped = replace(WAITING, running=2, starts=0, ends=0, cap=2)
+        found = judge(facts(capped))
+        assert str(found) == (
+            "SLOW  pool etl is full of long runs: 2 in 2 places under its cap, 1,204 wait"
+        )
+        assert found.todo == "Its cap is 2: suimon pools set-cap etl NUMBER"
+        assert judge(facts(replace(capped, running=1))).level == "stopped"
+        assert judge(facts(replace(capped, cap=9, running=4))).todo == "More slots or more workers."
+
     def test_behind_with_free_slots(self) -> None:
         found = judge(facts(replace(WAITING, running=1, starts=3)))
         assert str(found) == (

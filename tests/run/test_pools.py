@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from support.lab import Lab
+from support.sessions import Sessions
 
 from suimon.db.connect import connect
 from suimon.errors import Conflict, InputRefused, NotThere
@@ -160,3 +161,30 @@ def test_a_pool_that_nobody_named_is_refused(lab: Lab, worker: int) -> None:
     with pytest.raises(InputRefused) as refused:
         pools.set_cap(lab.conn, "default", 0, actor="ann")
     assert "suimon pause pool default" in str(refused.value.hint)
+
+
+def test_a_first_cap_waits_for_the_claim_that_does_not_know_of_it(
+    lab: Lab, worker: int, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that one takes is counted by the first claim under the cap."""
+    monkeypatch.setattr(pools, "PATIENCE_MS", 60_000)
+    lab.submit_many("p", 8)
+    a, b = sessions("a", "b")
+    with a.transaction():
+        held = Lab(a.conn).claim(worker, 4)
+        setting = b.start(lambda conn: pools.set_cap(conn, "default", 2, actor="ann"))
+        b.until_blocked()
+    assert setting.done_in()["cap"] == 2
+    assert len(held) == 4
+    assert lab.claim(lab.worker(), 10, capped=True) == []
+
+
+def test_a_first_cap_does_not_wait_for_ever(
+    lab: Lab, worker: int, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A backup has read the table and stays open: the cap is set all the same."""
+    monkeypatch.setattr(pools, "PATIENCE_MS", 50)
+    (backup,) = sessions("backup")
+    with backup.transaction():
+        backup.conn.execute("select count(*) from suimon.pool_caps")
+        assert pools.set_cap(lab.conn, "default", 2, actor="ann")["cap"] == 2
