@@ -27,7 +27,6 @@ _KEPT = (
     "pools",
     "run_edges",
     "lanes",
-    "store",
 )
 _EMPTY = """
 do $$ declare names text; begin
@@ -35,7 +34,7 @@ do $$ declare names text; begin
   from pg_tables where schemaname = 'suimon' and tablename <> all ('{KEPT}');
   execute 'truncate ' || names || ' restart identity cascade';
   insert into suimon.store_usage (shard) select generate_series(0, 15);
-  update suimon.store set object_url = null;
+  insert into suimon.store default values;
 end $$"""
 
 
@@ -59,8 +58,6 @@ def lab(api_url: str) -> Iterator[Lab]:
     with connect(api_url, name="test") as conn:
         conn.execute(_EMPTY.replace("KEPT", ",".join(_KEPT)).encode())
         conn.execute(b"delete from suimon.pipelines")
-        conn.execute(b"insert into suimon.store default values")
-        conn.execute(b"insert into suimon.store_usage (shard) select generate_series(0, 15)")
         made = Lab(conn)
         made.pipeline("free")
         made.pipeline("one", concurrency=1)

@@ -78,6 +78,7 @@ TWINS: dict[str, tuple[str, str]] = {
     "secrets where-used": ("GET", "/api/v1/secrets/{name}/uses"),
     "status": ("GET", "/api/v1/status"),
     "doctor": ("GET", "/api/v1/doctor"),
+    "storage": ("GET", "/api/v1/storage"),
     "storage show": ("GET", "/api/v1/storage"),
     "storage set": ("PATCH", "/api/v1/storage"),
     "storage objects": ("PUT", "/api/v1/storage/objects"),

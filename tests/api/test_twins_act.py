@@ -9,6 +9,7 @@ from typing import Any
 
 from support.lab import Lab
 from support.serving import ServeProcess, serving
+from support.storage import fill
 
 from suimon.run import destinations
 
@@ -149,8 +150,7 @@ def test_the_marks_of_the_store_are_edited_with_their_etag(server: ServeProcess,
     done = server.ask("PATCH", "/api/v1/storage", json=body, headers=mark)
     assert (done.json()["high_bytes"], done.json()["low_bytes"]) == (1000, 800)
     assert server.ask("PATCH", "/api/v1/storage", json=body, headers=mark).status_code == 412
-    lab.sql("insert into suimon.payloads (run_id, name, body)"
-            " values (suimon.uuid7(), 'x', repeat('x', 1000))")  # fmt: skip
+    fill(lab, 1000)
     large = {"pipeline": "p", "input": {"text": "x" * 9000}}
     full = server.ask("POST", "/api/v1/runs", json=large)
     assert (full.status_code, full.json()["code"]) == (503, "SUI-3009")

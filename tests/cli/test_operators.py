@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.lab import Lab
+from support.storage import fill
 from support.wait import wait_until
 
 from cli.conftest import Cli, StartWorker
@@ -219,8 +220,7 @@ def test_the_marks_of_the_store(cli: Cli, deployed: Path, conn: Connection) -> N
     assert cli("storage", "set", "--high", "20MB", "--expect", "1").code != 0
     assert cli("storage", "set", "--high", "much").code == 2
     assert cli("storage", "set").code == 2
-    lab.sql("insert into suimon.payloads (run_id, name, body)"
-            " values (suimon.uuid7(), 'x', repeat('x', 10000000))")  # fmt: skip
+    fill(lab, 10000000)
     shown = cli("storage").out
     assert "10 MB, 100 % of 10 MB" in shown
     assert "10 MB, over below 8 MB" in shown

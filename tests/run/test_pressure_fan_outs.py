@@ -21,7 +21,8 @@ from support.storage import (
 
 from suimon.db.connect import connect, transaction
 from suimon.duties import prune, sweep
-from suimon.run import cancel, pressure, spawn, wake
+from suimon.run import cancel, pressure, quotas, spawn, wake
+from suimon.store import payload
 
 
 @pytest.fixture
@@ -32,13 +33,14 @@ def worker(lab: Lab) -> int:
 
 
 def test_without_marks_nothing_is_asked(lab: Lab, worker: int) -> None:
-    """The fence itself says that there are none: no statement more, nothing held."""
+    """The fence itself says that there are none: no statement more for it, nothing held."""
     parent = lab.parent(worker, "kept")
     assert not parent.fanout.watched
     recorder = Recorder(lab.conn)
     assert send(lab, parent, 0, 2, ahead=10**12) == (2, False)
     assert [query for query, _ in recorder.sent] == [
-        spawn.SQL.fence, spawn.SQL.chunk, spawn.SQL.state, wake.SQL.wake,
+        payload.SQL.object_url, spawn.SQL.fence_and_pool, payload.SQL.keep, quotas.SQL.chunk,
+        spawn.SQL.chunk, spawn.SQL.state, wake.SQL.wake,
     ]  # fmt: skip
     assert not lab.sql("select from suimon.store_holds")
 

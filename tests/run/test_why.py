@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import storage
 from support.lab import SPAWN_GRAPH, Lab
 
 from suimon.core import reasons
 from suimon.errors import InputRefused
-from suimon.run import by_reason, cancel, health, pause, pools, read, wait, why
+from suimon.run import by_reason, cancel, health, pause, pools, quotas, read, wait, why
 from suimon.run.spawn import Holder
 from suimon.worker import batch as batches
 
@@ -43,10 +44,6 @@ def told(lab: Lab, run: str, reason: str) -> dict[str, Any]:
     for asked in (reason, word):
         assert run in [one["id"] for one in by_reason.runs(lab.conn, asked)]
     return answer
-
-
-def _held(lab: Lab, pipeline: str = "p") -> Any:
-    return lab.claim_run(lab.worker(), lab.submit(pipeline))
 
 
 def _later(lab: Lab, worker: int, row: Any, reason: str) -> None:
@@ -191,6 +188,32 @@ def test_no_slot_says_whose_slots_are_busy_or_that_the_cap_is_full(lab: Lab) -> 
     assert answer["held_by"] == "the cap of default, 2 of 2 runs at once"
     assert "suimon pools set-cap default" in answer["ends"]
     assert (answer["cap"], answer["held"]) == (2, 2)
+
+
+def test_a_quota_a_full_store_and_one_that_does_not_answer(lab: Lab) -> None:
+    lab.pipeline("p", SPAWN_GRAPH, concurrency="unlimited")
+    worker = lab.worker()
+    parent = lab.parent(worker, "p")
+    storage.marks(lab, high_bytes=10 * storage.MB)
+    storage.fill(lab, 9_200_000)
+    storage.park(lab, parent, storage.refused(lab, parent, 0, 1, ahead=2 * storage.MB))
+    answer = told(lab, parent.id, "storage")
+    assert answer["text"].startswith("storage pressure: 92 % of 10 MB, next try ")
+    assert (answer["held_by"], answer["half_stored"]) == (
+        'the marks of the store (the fan-out "kids")', False,
+    )  # fmt: skip
+
+    row = lab.claim_run(worker, lab.submit("p", {"items": []}))
+    _later(lab, worker, row, "unreadable")
+    assert told(lab, row.id, "unreadable")["held_by"] == "that store"
+
+    quotas.change(lab.conn, "all", {"per_day": 3}, actor="mia")
+    row = lab.claim_run(worker, lab.submit("p", {"items": []}))
+    on = wait.On(quota="all", in_s=3600.0)
+    assert wait.park(lab.conn, _holder(lab, row, worker), [on], grace_s=1.0)[0]
+    answer = told(lab, row.id, "quota:all")
+    assert "3 of 3 runs a day are used or reserved, it renews at " in answer["held_by"]
+    assert "suimon quotas set all" in answer["ends"]
 
 
 def test_every_reason_of_the_list_has_its_test_here() -> None:

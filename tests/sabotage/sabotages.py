@@ -178,7 +178,7 @@ SABOTAGES = (
         "a quota's reservation is not given back when its run ends",
         "suimon/db/migrations/0001_initial.sql",
         "f.expected is null and p.finished_at is null", "f.expected is null",
-        "tests/run/test_quotas.py",
+        "tests/run/test_quota_holds.py",
     ),
     Sabotage(
         "a quota is counted without its lock", "suimon/db/migrations/0001_initial.sql",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from suimon.run import pressure, spawn, wait
 from suimon.run.spawn import DeferredError
+from suimon.store import payload
+from suimon.store.payload import Content
 from support.lab import Lab, Parent
 
 MB = 1_000_000
@@ -21,8 +25,9 @@ def marks(lab: Lab, **wanted: Any) -> dict[str, Any]:
 def fill(lab: Lab, size: int, run: str | None = None) -> str:
     """Something of so many bytes lies in the store; returns the run it belongs to."""
     run = run or lab.one("select suimon.uuid7()::text")
-    lab.sql("insert into suimon.payloads (run_id, name, body) select %s::uuid, 'fill:' || n, %s"
-            " from generate_series(1, %s) n", run, "x" * (size // 10), 10)  # fmt: skip
+    lab.sql("insert into suimon.payloads (run_id, name, sha256)"
+            " select %s::uuid, 'fill:' || n, suimon.keep_text(rpad(n || %s, %s, 'x'))"
+            " from generate_series(1, 10) n", run, run, size // 10)  # fmt: skip
     return run
 
 
@@ -37,14 +42,19 @@ def store(lab: Lab) -> int:
 def send(
     lab: Lab, parent: Parent, first: int, n: int, *, ahead: int | None = None, size: int = ITEM
 ) -> tuple[int, bool]:
-    """A chunk of n items of so many bytes, as a worker stores it."""
+    """A chunk of n items of so many bytes, as a worker stores it, but for the compression."""
     places = range(first, first + n)
-    return spawn.chunk(
-        lab.conn, parent.holder, parent.fanout, parent.child, root_id=parent.row.root_id,
-        first=first, n=n, hashes="{" + ",".join(str(i + 1) for i in places) + "}", keys=None,
-        items="\x1e".join('"' + "x" * (size - 2) + '"' for _ in places),
-        list_=spawn.List("kids", ahead),
-    )  # fmt: skip
+    texts = (f"{parent.fanout.id} {place} ".ljust(size - 2, "x") for place in places)
+    with mock.patch.object(payload, "pack", _as_it_is):
+        return spawn.chunk(
+            lab.conn, parent.holder, parent.fanout, parent.child, root_id=parent.row.root_id,
+            first=first, n=n, hashes="{" + ",".join(str(i + 1) for i in places) + "}", keys=None,
+            items="\x1e".join(f'"{text}"' for text in texts), list_=spawn.List("kids", ahead),
+        )  # fmt: skip
+
+
+def _as_it_is(raw: bytes) -> Content:
+    return Content(hashlib.sha256(raw).digest(), len(raw), "none", raw)
 
 
 def refused(lab: Lab, parent: Parent, first: int, n: int, **more: Any) -> float:

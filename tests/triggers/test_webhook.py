@@ -12,6 +12,7 @@ import orjson
 import pytest
 from support.contents import read_payload
 from support.lab import Lab
+from support.storage import empty, fill
 
 from suimon.core import signatures
 from suimon.db.connect import Connection, connect
@@ -306,14 +307,13 @@ def test_a_large_body_is_refused_while_the_store_is_full(conn: Connection) -> No
     lab = Lab(conn)
     to = listen(lab)
     pressure.change(conn, {"high_bytes": 1000}, actor="test")
-    lab.sql("insert into suimon.payloads (run_id, name, body)"
-            " values (suimon.uuid7(), 'x', repeat('x', 1000))")  # fmt: skip
+    fill(lab, 1000)
     full = refused(conn, to, call({"text": "x" * 9000}, key="d-1"))
     assert (full.status, full.code, full.retry_after_s) == (503, "storage", 30)
     assert "MB" not in full.told
     assert lab.one("select count(*) from suimon.deliveries") == 0
     assert post(conn, to, call({"text": "x"}, key="d-2")).status == 202
-    lab.sql("delete from suimon.payloads")
+    empty(lab)
     assert post(conn, to, call({"text": "x" * 9000}, key="d-1")).status == 202
 
 
