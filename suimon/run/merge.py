@@ -22,6 +22,8 @@ from suimon.errors import MergeFailed
 from suimon.run import cancel, finish, lane, retry, spawn, step, stream
 from suimon.run.finish import Ended, Settled
 from suimon.run.spawn import FanoutState, Holder
+from suimon.store import payload
+from suimon.store.payload import Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def finish_parent(
     """running → succeeded for a run with fan-outs, unless one of them was opened again."""
     lanes = [ended.lane] if ended.lane is not None else []
 
-    def act() -> ParentEnd:
+    def act(kept: Kept) -> ParentEnd:
         with transaction(conn):
             if lanes:
                 lane.lock(conn, lanes)
@@ -123,9 +125,13 @@ def finish_parent(
             pools = set(follows.pools)
             if lanes and done:
                 pools |= lane.admitted(lane.send_admit(conn, lanes))
+            if kept:  # last, as in a batch
+                kept.write(conn)
+                finish.send_large(conn, [ended], kept)
             return ParentEnd(bool(done), parked=False, settled=follows, pools=tuple(sorted(pools)))
 
-    return retrying(act)
+    large = [ended.output] if len(ended.output) > finish.INLINE_BYTES else []
+    return payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
 
 
 def _is_stale(

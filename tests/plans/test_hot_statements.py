@@ -65,7 +65,7 @@ def test_the_claim_walks_the_ready_index(any_lab: Lab) -> None:
 
 
 def test_a_capped_claim_counts_what_is_held_by_its_index(any_lab: Lab) -> None:
-    """Three workers of the pool hold 300 runs: the same plan, and few pages more."""
+    """Three workers of the pool hold 300 runs: the same plan, at most a page for each."""
     holders = [_running(any_lab, 100)[0] for _ in range(3)]
     any_lab.sql("insert into suimon.pool_caps (name, cap) values ('default', 1000)")
     recorder = Recorder(any_lab.conn)
@@ -76,7 +76,7 @@ def test_a_capped_claim_counts_what_is_held_by_its_index(any_lab: Lab) -> None:
     any_lab.sql("delete from suimon.pool_caps")
     free = explain(any_lab.conn, claim.SQL.claim, given)
     assert capped.on("runs") == free.on("runs") == {"runs_ready", "runs_pkey"}
-    assert capped.buffers <= free.buffers + 100, (capped.buffers, free.buffers)
+    assert capped.buffers <= free.buffers + 300, (capped.buffers, free.buffers)
 
 
 def test_finish_and_settle_use_primary_keys_only(any_lab: Lab) -> None:
