@@ -137,7 +137,7 @@ def test_writers_and_removers_at_once_leave_true_counts(lab: Lab, db_url: str) -
         dice = random.Random(number)
         try:
             with connect(db_url, name="writer") as mine:
-                for _ in range(60):
+                for _ in range(20):
                     run = str(UUID(int=dice.randrange(12)))
                     if dice.random() < 0.4:
                         retrying(lambda mine=mine, run=run: mine.execute(
