@@ -6,29 +6,13 @@ from typing import Any
 
 import pytest
 from support.lab import Lab
+from support.quotas import counter, quota, used
 from support.sessions import Sessions
 
-from suimon.db.connect import Connection
 from suimon.duties import prune
 from suimon.errors import QuotaExceeded
 from suimon.run import cancel, merge, quotas, rescue, retry, step
 from suimon.worker import batch as batches
-
-
-def quota(conn: Connection, name: str = "all", **limits: int | None) -> dict[str, Any]:
-    return quotas.change(conn, name, limits, actor="mia", why="a test")
-
-
-def used(conn: Connection, name: str = "all") -> tuple[int, int]:
-    """(used this day, of it reserved), after what is over has been given back."""
-    found = quotas.show(conn, name)
-    return found["day_used"], found["reserved"]
-
-
-def counter(lab: Lab, name: str = "all") -> int:
-    """The number itself: nothing is given back by looking."""
-    return int(lab.one("select day_used from suimon.quotas where name = %s", name))
-
 
 # ------------------------------------------------------------------------------- fan-outs
 
