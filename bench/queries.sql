@@ -88,8 +88,7 @@ select extract(epoch from p10 - first)::float8, extract(epoch from last - p90)::
 from t;
 
 -- name: forget_runs
-truncate suimon.runs, suimon.payloads, suimon.flows, suimon.contents;
-update suimon.store_usage set db_bytes = 0, object_bytes = 0;
+truncate suimon.runs, suimon.payloads, suimon.flows, suimon.contents, suimon.store_usage;
 
 -- name: store_bytes
 select suimon.store_bytes();

@@ -7,7 +7,7 @@ from typing import Final
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _FACTORS: Final = {
-    "": 1, "b": 1,
+    "b": 1,
     "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40,
 }  # fmt: skip
@@ -22,6 +22,8 @@ def parse(text: str) -> int:
     """
     match = _PATTERN.fullmatch(text.strip())
     factor = _FACTORS.get(match[3].lower()) if match is not None else None
+    if text.strip() == "0":
+        return 0
     if match is None or factor is None:
         msg = f"{text!r} is no size; write a number and a unit, like 20MB, 10GB or 512MiB"
         raise ValueError(msg)

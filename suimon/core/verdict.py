@@ -47,6 +47,13 @@ ON_PURPOSE: Final = frozenset(
         "no_code",
     }
 )
+#: Where to look further, by the reason; else at the pauses.
+LOOK_AT: Final = {
+    "held": "suimon limits list",
+    "limit": "suimon limits list",
+    "quota": "suimon quotas list",
+    "storage": "suimon storage",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +174,8 @@ def judge(facts: Facts) -> Verdict:
     ready = sum(pool.ready.n for pool in facts.pools if not pool.paused)
     purposeful = [one for one in facts.held if one.runs and _word(one) in ON_PURPOSE]
     if not ready and not facts.running and purposeful:
-        return Verdict("held", f"on purpose: {_listed(purposeful)}", "See: suimon paused")
+        see = LOOK_AT.get(_word(purposeful[0]), "suimon paused")
+        return Verdict("held", f"on purpose: {_listed(purposeful)}", f"See: {see}")
     if not ready and not facts.running and not facts.deliveries and not _any(facts.held):
         after = f", next start at {_to_seconds(facts.next_at)}" if facts.next_at else ""
         return Verdict("idle", f"nothing is queued and nothing runs{after}")

@@ -674,7 +674,7 @@ create table suimon.quota_holds (
 -- What is too large for a row, once for all that refer to it. refs is counted by the database (count_references): a
 -- content that nobody refers to any more goes at once, one with an object after the duty has deleted that.
 create table suimon.contents (
-  sha256 bytea primary key check (octet_length(sha256) = 32),  -- of the bytes as they were given
+  sha256 bytea primary key check (octet_length(sha256) = 32),  -- of the bytes as they were given (keep_text: and of its own)
   size bigint not null check (size between 0 and 16777216),
   stored bigint not null,              -- bytes as they are kept
   refs int not null default 0 check (refs >= 0),
@@ -697,13 +697,13 @@ create table suimon.payloads (
   primary key (run_id, name)
 );
 
--- What all contents take; a row for each of 16 writers, so that two at a time seldom meet.
+-- What all contents take, as the sum of what each writer added or took away: rows are only added, so that nobody waits for
+-- a transaction that stays open; use_store folds them now and then.
 create table suimon.store_usage (
-  shard int primary key,
-  db_bytes bigint not null default 0,
-  object_bytes bigint not null default 0
-) with (fillfactor = 20);
-insert into suimon.store_usage (shard) select generate_series(0, 15);
+  id bigint generated always as identity primary key,
+  db_bytes bigint not null,
+  object_bytes bigint not null
+);
 
 -- The marks of the store, and what is known of the disk below the database; one row. Pressure begins at high_bytes and
 -- is over below low_bytes (above_since); it begins below disk_min_bytes of free disk and is over from disk_ok_bytes on
@@ -761,22 +761,28 @@ create table suimon.audit (
 
 -- ---------------------------------------------------------------------------------------------- contents
 
--- Bytes that contents take, in the database and in object stores. Exact, and cheap to ask.
+-- Bytes that contents take, in the database and in object stores (there: of those that somebody refers to; the others are
+-- being deleted). Exact, and cheap to ask.
 create function suimon.store_bytes() returns bigint language sql stable parallel safe as $$
   select coalesce(sum(u.db_bytes + u.object_bytes), 0)::bigint from suimon.store_usage u
 $$;
 
--- Adds to the sum, in any shard that is free: a writer waits for another one only when all 16 are taken.
+-- Adds to the sum. One in fifty folds up to 500 rows that nobody else is folding into one.
 create function suimon.use_store(db bigint, objects bigint) returns void language plpgsql as $$
-declare
-  own int := pg_backend_pid() % 16;
 begin
   if db = 0 and objects = 0 then
     return;
   end if;
-  update suimon.store_usage u set db_bytes = u.db_bytes + use_store.db, object_bytes = u.object_bytes + use_store.objects
-  where u.shard = coalesce((select f.shard from suimon.store_usage f order by (f.shard - own + 16) % 16
-                            limit 1 for no key update skip locked), own);
+  insert into suimon.store_usage (db_bytes, object_bytes) values (use_store.db, use_store.objects);
+  if random() < 0.02 and current_setting('transaction_isolation') = 'read committed' then
+    with old as materialized (
+      select u.id from suimon.store_usage u order by u.id limit 500 for update skip locked
+    ),
+    gone as (
+      delete from suimon.store_usage u using old where u.id = old.id returning u.db_bytes, u.object_bytes
+    )
+    insert into suimon.store_usage (db_bytes, object_bytes) select sum(g.db_bytes), sum(g.object_bytes) from gone g having count(*) > 0;
+  end if;
 end $$;
 
 create function suimon.count_contents() returns trigger language plpgsql as $$
@@ -787,12 +793,12 @@ declare
 begin
   if tg_op <> 'DELETE' then
     select coalesce(sum(c.stored) filter (where c.body is not null), 0) as db,
-           coalesce(sum(c.stored) filter (where c.body is null), 0) as objects into was from born c;
+           coalesce(sum(c.stored) filter (where c.body is null and c.refs > 0), 0) as objects into was from born c;
     db := was.db; objects := was.objects;
   end if;
   if tg_op <> 'INSERT' then
     select coalesce(sum(c.stored) filter (where c.body is not null), 0) as db,
-           coalesce(sum(c.stored) filter (where c.body is null), 0) as objects into was from gone c;
+           coalesce(sum(c.stored) filter (where c.body is null and c.refs > 0), 0) as objects into was from gone c;
     db := db - was.db; objects := objects - was.objects;
   end if;
   perform suimon.use_store(db, objects);
@@ -869,11 +875,12 @@ create function suimon.keep_contents(digests bytea[], sizes bigint[], codecs tex
       stored = case when c.refs = 0 and c.body is null then excluded.stored else c.stored end
 $$;
 
--- The same for one text, as SQL has it: not compressed. Returns its digest.
+-- The same for one text, as SQL has it: not compressed, and under a digest that nobody else has. A transaction of SQL may
+-- stay open for long, and whoever keeps equal bytes would wait for it. Returns the digest.
 create function suimon.keep_text(body text) returns bytea language plpgsql as $$
 declare
   bytes bytea := convert_to(keep_text.body, 'UTF8');
-  digest bytea := sha256(bytes);
+  digest bytea := sha256(bytes || uuid_send(gen_random_uuid()));
 begin
   perform suimon.keep_contents(array[digest], array[octet_length(bytes)::bigint], array['none'], array[bytes]);
   return digest;
@@ -1155,10 +1162,11 @@ $$;
 
 -- Under pressure of the store a fan-out that is half stored waits like any other, for runs to end and to be pruned.
 -- Where none can, it would wait for ever, and with it its own children's room: then the oldest of them goes on, a chunk
--- at a time, above the mark. None can: no tree that could end and is kept for a while only is alive (one in which a
--- fan-out is deferred, or that waits for people or a clock, a lane or a worker, cannot), and the prune has seen all that
--- have ended. A scarce disk stops every one of them.
-create function suimon.goes_first(p_fanout bigint) returns boolean language sql stable as $$
+-- at a time, above the mark; where there is none, the oldest that has not begun and whose own run holds room that its end gives
+-- back, one at a time (goes_first). An older one that cannot run itself (no worker, paused) is passed over. None can: no tree
+-- that could end and is kept for a while only is alive (one in which a fan-out is deferred, or that waits for people or a
+-- clock, a lane or a worker, cannot), and the prune has seen all that have ended. A scarce disk stops every one of them.
+create function suimon.no_room_comes(p_fanout bigint) returns boolean language sql stable as $$
   with stuck as materialized (
     select f.root_id from suimon.fanouts f where f.id = p_fanout
     union
@@ -1170,7 +1178,12 @@ create function suimon.goes_first(p_fanout bigint) returns boolean language sql 
   )
   select not exists (select from suimon.store x where x.scarce_since is not null)
      and not exists (select from suimon.store_holds h join suimon.fanouts f on f.id = h.fanout_id
-                     where h.fanout_id < p_fanout and suimon.is_spawning(f))
+                     join suimon.runs p on p.id = f.parent_id
+                     where h.fanout_id <> p_fanout
+                       and (h.fanout_id < p_fanout or not exists (select from suimon.store_holds o where o.fanout_id = p_fanout))
+                       and suimon.is_spawning(f)
+                       and (p.status = 'running' or (p.status = 'waiting' and p.reason = 'storage')
+                            or (p.status = 'queued' and suimon.reason_of(p) like 'no_slot:%')))
      and not exists (select from suimon.runs r join kept k on k.name = r.pipeline
                      where r.parent_id is null and r.status = 'running' and r.root_id not in (select root_id from stuck))
      and not exists (select from (select r from suimon.runs r join kept k on k.name = r.pipeline
@@ -1184,6 +1197,15 @@ create function suimon.goes_first(p_fanout bigint) returns boolean language sql 
      and not exists (select from kept k join suimon.duties d on d.name = 'prune'
                      where exists (select from suimon.runs r where r.pipeline = k.name and r.parent_id is null
                                    and r.finished_at is not null and r.finished_at > coalesce(d.last_at, '-infinity')))
+$$;
+
+create function suimon.goes_first(p_fanout bigint) returns boolean language sql stable as $$
+  select suimon.no_room_comes(p_fanout)
+     and (exists (select from suimon.store_holds h where h.fanout_id = p_fanout)
+          or exists (select from suimon.fanouts f join suimon.runs r on r.id = f.root_id
+                     join suimon.payloads y on y.run_id = r.id and y.name = 'input'
+                     join suimon.pipelines p on p.name = r.pipeline join suimon.graphs g on g.id = p.graph_id
+                     where f.id = p_fanout and g.body -> 'keep' is not null))
 $$;
 
 -- May this spawner store a chunk whose last item has the position p_last (null: may it begin to read its list)? p_large:
@@ -1208,9 +1230,15 @@ begin
   if suimon.see_pressure() then
     if begun then
       insert into suimon.store_holds (fanout_id, ahead) values (p_fanout, 0) on conflict do nothing;
+    else
+      perform from suimon.store x for no key update;  -- one at a time
     end if;
-    if not begun or not suimon.goes_first(p_fanout) then
+    if not suimon.goes_first(p_fanout) then
       return false;
+    end if;
+    if p_last is not null and not begun then
+      insert into suimon.store_holds (fanout_id, ahead) values (p_fanout, 0) on conflict do nothing;
+      wants := 0;  -- it has the store for itself
     end if;
   end if;
   if p_last is null then
@@ -1333,7 +1361,7 @@ $$;
 
 -- Labels are key:value in visible ASCII, at most 10 of at most 100 characters (suimon/core/labels.py).
 create function suimon.labels_fit(labels text[]) returns boolean language sql immutable as $$
-  select cardinality(labels) <= 10 and coalesce((
+  select coalesce(array_ndims(labels), 1) = 1 and cardinality(labels) <= 10 and coalesce((
     select bool_and(l is not null and length(l) <= 100 and l ~ '^[a-z][a-z0-9_-]*:[!-~]+$') from unnest(labels) l), true)
 $$;
 
@@ -1402,26 +1430,41 @@ create function suimon.hold_is_over(fanout bigint) returns boolean language sql 
                         and s.status not in ('open', 'deferred')))
 $$;
 
+-- Locks quotas in the order of their names, which is everybody's, and before contents. Who finds one locked waits for a
+-- second: a transaction that starts runs may stay open, and nothing of the engine may hang on it. Error: SUI42.
+create function suimon.quota_lock(names text[]) returns void language plpgsql as $$
+declare
+  before text := current_setting('lock_timeout');
+begin
+  perform set_config('lock_timeout', '1s', true);
+  perform from suimon.quotas q where q.name = any (names) order by q.name for no key update;
+  perform set_config('lock_timeout', before, true);
+exception when lock_not_available then
+  raise exception 'a transaction that has started runs of this quota is still open'
+    using errcode = 'SUI42', hint = 'Nothing was stored; ask again. Keep transactions that call suimon.submit short.';
+end $$;
+
 -- Gives back what ended fan-outs reserved and did not use, to the day and the month it was taken from: of these quotas
 -- (null: of all), and of this fan-out alone unless it is null. At most 1,000 reservations; returns how many. A chunk that
 -- is being stored holds its parent's row, so nothing here is over while one is under way.
 create function suimon.quota_free(p_names text[], p_fanout bigint) returns int language plpgsql as $$
 declare
   freed int := 0;
+  names text[];
 begin
   if not exists (select from suimon.quota_holds h where (p_fanout is null or h.fanout_id = p_fanout)
                  and (p_names is null or h.quota = any (p_names)) and suimon.hold_is_over(h.fanout_id)) then
     return 0;
   end if;
-  -- in the order of everybody who takes; what follows sees what they did
-  perform from suimon.quotas q
-  where q.name in (select h.quota from suimon.quota_holds h where (p_fanout is null or h.fanout_id = p_fanout)
-                   and (p_names is null or h.quota = any (p_names)))
-  order by q.name for no key update;
+  -- those that somebody else has locked come another time
+  names := array(select q.name from suimon.quotas q
+                 where q.name in (select h.quota from suimon.quota_holds h where (p_fanout is null or h.fanout_id = p_fanout)
+                                  and (p_names is null or h.quota = any (p_names)))
+                 order by q.name for no key update skip locked);
   with over as materialized (
     select h.fanout_id, h.quota from suimon.quota_holds h
-    where (p_fanout is null or h.fanout_id = p_fanout) and (p_names is null or h.quota = any (p_names))
-      and suimon.hold_is_over(h.fanout_id)
+    where (p_fanout is null or h.fanout_id = p_fanout) and suimon.hold_is_over(h.fanout_id)
+      and (h.quota = any (names) or (p_names is null and not exists (select from suimon.quotas q where q.name = h.quota)))
     order by h.fanout_id, h.quota limit 1000
   ),
   gone as (
@@ -1454,7 +1497,7 @@ declare
   refused jsonb;
   now timestamptz;
 begin
-  perform from suimon.quotas q where q.name = any (p_names) order by q.name for no key update;
+  perform suimon.quota_lock(p_names);
   now := coalesce(p_at, clock_timestamp());
   refused := suimon.quota_refusal(p_names, p_needs, now);
   if refused is not null and suimon.quota_free(p_names, null) > 0 then
@@ -1498,7 +1541,7 @@ begin
       and h.quota = any (names) and h.from_position + h.n >= p_first + p_n) then
     return null;
   end if;
-  perform from suimon.quotas q where q.name = any (names) order by q.name for no key update;
+  perform suimon.quota_lock(names);
   select suimon.made_of(f.base) into made from suimon.fanouts f where f.id = p_fanout;
   select array_agg(greatest(
            case when h.fanout_id is null then greatest(p_total, p_first + p_n) else p_first + p_n end

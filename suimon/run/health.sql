@@ -48,7 +48,7 @@ cross join lateral (
   select extract(epoch from clock_timestamp()
            - coalesce(min(f.created_at) filter (where f.started_at is null), min(f.created_at)))::float8 as oldest_s
   from (
-    select r.created_at, r.started_at,
+    select coalesce(r.since, r.created_at) as created_at, r.started_at,
            stopped.pipelines = '{}' or r.vertex is not null or r.started_at is not null or r.pipeline <> all (stopped.pipelines) as free
     from suimon.runs r where r.pool = n.pool and r.status = 'queued' and r.admitted order by r.priority, r.rank, r.id limit 1000) f
   where f.free) o

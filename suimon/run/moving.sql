@@ -115,7 +115,7 @@ ranked as materialized (
   from v join heads h on h.priority = v.priority
 ),
 moved as (
-  update suimon.runs r set pool = %(pool)s, rank = coalesce(k.rank, r.rank) from ranked k where r.id = k.id
+  update suimon.runs r set pool = %(pool)s, rank = coalesce(k.rank, r.rank), since = clock_timestamp() from ranked k where r.id = k.id
   returning k.rank
 )
 select count(*), coalesce(max(m.rank), 0) from moved m;

@@ -34,6 +34,8 @@ LOW: Final = 0.8
 MOST_BYTES: Final = 2**50
 #: Items and inputs above it go to the payload store (as ``finish.INLINE_BYTES``).
 LARGE_BYTES: Final = 8192
+#: Deferred ones that are asked, under pressure, whether they may go on: those before may be stuck.
+LOOKS: Final = 10
 #: Room that is reckoned for a list of unknown size.
 _UNKNOWN_BYTES: Final = 1024 * 1024
 _STATE: Final = (
@@ -109,17 +111,17 @@ def _wake(conn: Connection, *, under_pressure: bool) -> int:
 
 
 def _next(conn: Connection, deferred: list[Any], *, under_pressure: bool) -> list[str]:
-    if under_pressure:  # only a half stored one may go on, where nothing else can make room
-        for run_id, _, fanout in deferred[:1]:
-            if fanout is not None:
-                row = conn.execute(SQL.goes_first, {"fanout": fanout}).fetchone()
-                return [run_id] if row and row[0] else []
+    if under_pressure:  # one at most, where nothing else can make room
+        for run_id, _, fanout, _ in deferred[:LOOKS]:
+            row = conn.execute(SQL.goes_first, {"fanout": fanout}).fetchone()
+            if row and row[0]:
+                return [run_id]
         return []
     row = conn.execute(SQL.room).fetchone()
     room = None if row is None else row[0]
     chosen: list[str] = []
-    for run_id, ahead, fanout in deferred:
-        if room is not None and fanout is None:
+    for run_id, ahead, _, half_stored in deferred:
+        if room is not None and not half_stored:
             room -= ahead or _UNKNOWN_BYTES
             if room < 0 and chosen:
                 break

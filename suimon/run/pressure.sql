@@ -48,7 +48,7 @@ from suimon.store s;
 
 -- Deferred runs, those that are half stored first, then the oldest; at most 100.
 -- name: deferred
-select r.id::text, coalesce((d.output ->> 'ahead')::bigint, 0) as ahead, h.fanout_id
+select r.id::text, coalesce((d.output ->> 'ahead')::bigint, 0) as ahead, f.id, h.fanout_id is not null as half_stored
 from suimon.steps d
 join suimon.runs r on r.id = d.run_id
 left join suimon.fanouts f on f.parent_id = d.run_id and f.vertex = d.vertex and f.generation = 1
@@ -90,7 +90,7 @@ set high_bytes = %(high_bytes)s, low_bytes = %(low_bytes)s, disk_min_bytes = %(d
 -- name: oldest
 select d.run_id::text, r.pipeline, d.vertex, extract(epoch from clock_timestamp() - d.ended_at)::float8 as waited_s, d.due_at,
        f.id is not null and exists (select from suimon.runs c where c.id = suimon.child_id(f.base, 0)) as half,
-       suimon.goes_first(coalesce(f.id, 0)) as alone
+       suimon.no_room_comes(coalesce(f.id, 0)) as alone
 from suimon.steps d
 join suimon.runs r on r.id = d.run_id
 left join suimon.fanouts f on f.parent_id = d.run_id and f.vertex = d.vertex and f.generation = 1

@@ -12,10 +12,13 @@ Days and months are those of UTC. Where nothing is configured, nothing is counte
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
+
+import psycopg
 
 from suimon.core import labels as labelling
 from suimon.core.suggest import did_you_mean
@@ -30,6 +33,9 @@ SQL = statements(__package__, "quotas.sql")
 #: What an edit may change.
 NAMES: Final = ("per_day", "per_month")
 MOST: Final = 2_000_000_000
+NAME_CHARACTERS: Final = 200
+#: The SQLSTATE of suimon.quota_lock.
+BUSY: Final = "SUI42"
 #: Batches of 1,000 parked runs that one change or sweep wakes.
 WAKES: Final = 100
 #: Batches of 1,000 reservations that one sweep gives back.
@@ -83,12 +89,29 @@ def exceeded(
     detail = f"{found['used']:,} have been created or are reserved this {period}."
     if position:
         detail += f" The list was read up to position {position:,}; what exists runs on."
-    hint = f"Ask again after that, or raise it: suimon quotas set {name} --per-{period} N"
+    again = "Ask again after that" if position is None else "Retry the run after that"
+    hint = f"{again}, or raise it: suimon quotas set {name} --per-{period} N"
     if asked > limit:
         hint = f"It never has so much: suimon quotas set {name} --per-{period} N, or ask for less."
     return QuotaExceeded(
         msg, refusal=found, renews_in_s=renews_in_s, position=position, detail=detail, hint=hint
     )
+
+
+@contextlib.contextmanager
+def telling_busy() -> Iterator[None]:
+    """What meets a quota whose row a transaction of somebody holds is told to come again."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if error.sqlstate != BUSY:
+            raise
+        msg = "a quota is held by a transaction that has started runs and is still open"
+        raise QuotaExceeded(
+            msg,
+            detail="It was waited for a second; nothing was stored.",
+            hint="Ask again. Keep transactions that call suimon.submit short.",
+        ) from None
 
 
 def _runs(n: int) -> str:
@@ -287,7 +310,7 @@ def remove(
 def check_name(name: str) -> None:
     """Raises InputRefused for what can be no quota's name."""
     label = name.removeprefix("label:")
-    if name == "all" or _PIPELINE.fullmatch(name):
+    if name == "all" or (len(name) <= NAME_CHARACTERS and _PIPELINE.fullmatch(name)):
         return
     if label != name and labelling.is_label(label):
         return

@@ -186,12 +186,17 @@ def ended(conn: Connection, ids: Sequence[str]) -> set[str]:
     return set(ids) - {str(row[0]) for row in rows}
 
 
-def run(conn: Connection, run_id: str) -> Run:
-    """One run with everything that stands on it. Raises RunNotFound."""
-    return _run_and_graph(conn, run_id)[0]
+def run(conn: Connection, run_id: str, *, values: bool = True) -> Run:
+    """One run with everything that stands on it. Raises RunNotFound, StoreUnavailable.
+
+    ``values`` False: without what is large, which its object store may not give now.
+    """
+    return _run_and_graph(conn, run_id, values=values)[0]
 
 
-def _run_and_graph(conn: Connection, run_id: str) -> tuple[Run, dict[str, Any]]:
+def _run_and_graph(
+    conn: Connection, run_id: str, *, values: bool = True
+) -> tuple[Run, dict[str, Any]]:
     cursor = conn.execute(SQL.run, {"id": run_id})
     row = cursor.fetchone()
     if row is None:
@@ -203,7 +208,8 @@ def _run_and_graph(conn: Connection, run_id: str) -> tuple[Run, dict[str, Any]]:
     del parts["claim_no"]
     for name in ("input", "output"):
         content = parts.pop(f"{name}_content")
-        parts[name] = parsed(payload.text(conn, parts[name], content))
+        wanted = content if values else None
+        parts[name] = parsed(payload.text(conn, parts[name], wanted))
     parts["error"] = parsed(parts["error"])
     below = fanouts(conn, run_id) if parts["vertex"] is None else ()
     return Run(**parts, counts=_sum(below), fanouts=below), graph

@@ -249,9 +249,9 @@ def chunk(
                 spawner, last = _spawner(holder, fanout, list_), first + n - 1
                 later_s = pressure.admit(conn, spawner, last=last, items=items, ahead=list_.ahead)
             if later_s is None:
-                kept.write(conn)
                 contents = [kept.get(one) for one in listed] if kept else None
-                return _store(conn, {**given, "contents": contents, "pool": pool}, n, total)
+                now = {**given, "contents": contents, "pool": pool}
+                return _store(conn, now, n, total, kept)
         raise DeferredError(later_s)  # what was deferred is committed
 
     created, stop = payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
@@ -267,14 +267,15 @@ def chunk(
 
 
 def _store(
-    conn: Connection, given: Mapping[str, Any], n: int, total: int | None
+    conn: Connection, given: Mapping[str, Any], n: int, total: int | None, kept: Kept
 ) -> tuple[int, bool]:
     """The chunk itself, in the caller's transaction and under its fence."""
-    with conn.pipeline():
+    with quotas.telling_busy(), conn.pipeline():
         counted = quotas.send_chunk(
             conn, given["root"], given["fanout"], given["pipeline"],
             first=given["first"], n=n, total=total,
         )  # fmt: skip
+        kept.write(conn)  # after the quotas, as everywhere
         born = conn.execute(SQL.chunk, given, prepare=True)
         state = conn.execute(SQL.state, {"fanout": given["fanout"]}, prepare=True)
         if given["lane"] is None:

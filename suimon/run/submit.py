@@ -173,8 +173,13 @@ def insert(
         "labels": list(labels) or None,
         "contents": [kept.get(r.input) for r in requests] if kept else None,
     }
-    kept.write(conn)
-    born = [Born(*row) for row in conn.execute(SQL.submit, params).fetchall()]
+    with quotas.telling_busy():
+        if kept:  # quotas come before contents, as everywhere
+            conn.execute(SQL.lock_quotas, params)
+            kept.write(conn)
+        born = [Born(*row) for row in conn.execute(SQL.submit, params).fetchall()]
+    if kept and len(born) < len(requests):
+        kept.drop_unused(conn)
     free = {one.pool for one in born if one.lane is None}
     if free:
         wake.wake(conn, free)

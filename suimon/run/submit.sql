@@ -15,6 +15,10 @@ select id::text, pool, lane, lane_rank, lane_limit
 from suimon.new_runs(%(pipeline)s, %(ids)s::uuid[], %(keys)s::text[], %(inputs)s::text[], %(asking)s::int,
                      %(labels)s::text[], %(contents)s::bytea[]);
 
+-- name: lock_quotas
+select suimon.quota_lock(suimon.quotas_of(p.name, suimon.labels_of(p.labels, %(labels)s::text[])))
+from suimon.pipelines p where p.name = %(pipeline)s and exists (select from suimon.quotas);
+
 -- Whose key has its run already, and whether that was asked with the same input.
 -- name: existing
 select a.place, k.run_id, k.input_hash = suimon.print_of(a.input) as same_input, r.status

@@ -46,7 +46,7 @@ def why(conn: Connection, run_id: str) -> dict[str, Any]:
     """``{id, pipeline, status, reason, text, ...}``; a run that waits has ``held_by``, ``since``
     and ``ends`` too. ``text`` is for people, the rest for programs.
     """
-    run = read.run(conn, run_id)
+    run = read.run(conn, run_id, values=False)
     answer: dict[str, Any] = {
         "id": run.id,
         "pipeline": run.pipeline,
@@ -116,7 +116,7 @@ def _lane(conn: Connection, run: Run, _: str, story: Story) -> None:
 
 
 def _lane_held(conn: Connection, run: Run, name: str, story: Story) -> None:
-    holder = read.run(conn, name)
+    holder = read.run(conn, name, values=False)
     story.says = f'run {name} ended {holder.status} and keeps the lane "{run.lane}" closed'
     story.ends = f"somebody acts: suimon runs retry {name}, or cancel, or skip"
     story.later(holder.finished_at)
@@ -221,7 +221,7 @@ def _destination(conn: Connection, run: Run, name: str, story: Story) -> None:
     parts.append(f"{one['parked']} runs wait for it")
     story.held_by += f" ({'; '.join(parts)})"
     if run.wake_at is not None:
-        story.ends += f", at the latest at {at(run.wake_at)}"
+        story.ends += f"; it looks again by {at(run.wake_at)}"
     story.facts = {"destination": one}
 
 

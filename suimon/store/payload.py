@@ -86,6 +86,15 @@ class Kept:
         if here:
             conn.execute(SQL.keep, _columns([here[key] for key in sorted(here)]))
 
+    def drop_unused(self, conn: Connection) -> None:
+        """After all references, in the same transaction: drop what nobody refers to.
+
+        An object stays for the duty: it may be another writer's intent.
+        """
+        digests = sorted({c.sha256 for c in self._contents.values() if c.body is not None})
+        if digests:
+            conn.execute(SQL.drop_unused, {"sha256": digests})
+
 
 NOTHING: Final = Kept({})
 

@@ -17,6 +17,9 @@ returning c.sha256, c.codec, case when c.refs = 0 and c.body is null then c.plac
 -- name: keep
 select suimon.keep_contents(%(sha256)s::bytea[], %(sizes)s::bigint[], %(codecs)s::text[], %(bodies)b::bytea[]);
 
+-- name: drop_unused
+delete from suimon.contents c where c.sha256 = any (%(sha256)s::bytea[]) and c.refs = 0 and c.place is null;
+
 -- name: refer
 insert into suimon.payloads (run_id, name, sha256)
 select * from unnest(%(run_ids)s::uuid[], %(names)s::text[], %(contents)s::bytea[])

@@ -21,7 +21,7 @@ import psycopg
 from suimon.core import door, jsonsafe
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
-from suimon.errors import DataRefused, InputRefused, UnknownPipeline
+from suimon.errors import DataRefused, InputRefused, StoreUnavailable, UnknownPipeline
 from suimon.run import pause as pauses
 from suimon.run import submit
 from suimon.run.submit import Born, Request
@@ -39,6 +39,8 @@ FIRST_PAUSE_S: Final = 0.5
 LAST_PAUSE_S: Final = 60.0
 #: A pause by somebody's word is looked at this often, should its resume's notice be lost.
 PAUSED_LOOK_S: Final = 30.0
+#: Behind one whose input lies in an object store that does not answer.
+AWAY_LOOK_S: Final = 15.0
 #: Tries after which a delivery that meets a full pipeline is a dead letter: about a week of them.
 #: A pause is no try.
 GIVE_UP_TRIES: Final = 10_000
@@ -82,7 +84,12 @@ def _deliver(conn: Connection, trigger_id: int) -> tuple[float | None, str, list
         return None, "", []
     _, pipeline, pause, retry_in_s = held
     where = {"trigger": trigger_id, "n": BATCH}
-    waiting = _read(conn, conn.execute(SQL.waiting, where).fetchall())
+    rows = conn.execute(SQL.waiting, where).fetchall()
+    try:
+        waiting = _read(conn, rows)
+    except StoreUnavailable as error:
+        oldest, why = _Waiting(*rows[0][:6]), f"{error.message} ({error.detail})"
+        return _hold_up(conn, trigger_id, oldest, error.code, why, AWAY_LOOK_S), pipeline, []
     if not waiting:
         conn.execute(SQL.go_on, {"trigger": trigger_id})
         return None, pipeline, []

@@ -12,7 +12,7 @@ nobody will create; those that exist run on.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ import orjson
 
 from suimon.core import jsonsafe, plan, shape
 from suimon.db.connect import Connection
-from suimon.errors import SuimonError
+from suimon.errors import QuotaExceeded, SuimonError
 from suimon.run import lane, merge, quotas, spawn, submit
 from suimon.run.claim import Claimed
 from suimon.run.finish import Settled
@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 INTERRUPTIONS: Final = 3
 
 
+#: A chunk that met a quota which a transaction holds comes again after this long.
+BUSY_SECONDS: Final = 1.0
+
+
+class BusyError(Exception):
+    """A quota could not be asked now."""
+
+
 @dataclass(slots=True)
 class Spawning:
     """A spawner whose list is being read in a slot."""
@@ -48,6 +56,7 @@ class Spawning:
     error: SuimonError | None = None
     stopped: bool = False
     created: int = 0
+    next_seq: int = 0
     #: The store had no room for a chunk: seconds until the next try. Set where chunks are stored,
     #: so that a chunk behind that one, already on its way, is not stored either.
     later_s: float | None = None
@@ -112,18 +121,7 @@ class Spawner:
             list_=spawn.List(vertex, header.get("ahead"), _was_deferred(held, vertex)),
         )
 
-        def work(conn: Connection) -> tuple[int, bool]:
-            # what was sent behind a refused chunk is not stored: positions have no gaps
-            if spawning.error is None and spawning.later_s is None:
-                try:
-                    return store(conn)
-                except DeferredError as error:
-                    spawning.later_s = error.later_s
-                except SuimonError as error:
-                    spawning.error = error
-            if spawning.error is not None:
-                raise spawning.error
-            return 0, True
+        work = functools.partial(_in_order, spawning, header["seq"], store)
 
         def stored(answer: tuple[int, bool]) -> None:
             created, stop = answer
@@ -134,6 +132,9 @@ class Spawner:
                 self._worker.sender.hungry()
 
         def refused(error: Exception) -> None:
+            if isinstance(error, BusyError) and not held.gone:
+                self._worker.upkeep.call_later(BUSY_SECONDS, lambda: self._worker.post(ask))
+                return
             spawning.stopped = spawning.stopped or isinstance(error, SuimonError)
             self._acknowledge(held, header["seq"], go_on=False)
             if isinstance(error, LostRunError):
@@ -141,7 +142,10 @@ class Spawner:
             elif not isinstance(error, SuimonError):
                 self._worker.failed(held, error)
 
-        self._worker.desk.ask(work, stored, refused)
+        def ask() -> None:
+            self._worker.desk.ask(work, stored, refused)
+
+        ask()
 
     def _acknowledge(self, held: Held, seq: int, *, go_on: bool) -> None:
         self._worker.send_to_slot(held, wire.acknowledge(held.token, seq, go_on=go_on))
@@ -212,6 +216,30 @@ class Spawner:
         vertex = _spawning(held).action.vertex
         _drive(held).spawning = None
         self._worker.driver.step_done(held, vertex, "failed", 0, None, error.to_json())
+
+
+def _in_order(
+    spawning: Spawning, seq: int, store: Callable[[Connection], tuple[int, bool]], conn: Connection
+) -> tuple[int, bool]:
+    """Store a chunk, in the desk's thread. What was sent behind a refused one is not stored, and
+    what comes behind one that has to come again waits for it: positions have no gaps.
+    """
+    if spawning.error is None and spawning.later_s is None:
+        if seq != spawning.next_seq:
+            raise BusyError
+        try:
+            found = store(conn)
+            spawning.next_seq += 1
+            return found
+        except DeferredError as error:
+            spawning.later_s = error.later_s
+        except SuimonError as error:
+            if isinstance(error, QuotaExceeded) and error.quota is None:
+                raise BusyError from error  # somebody's transaction holds the quota
+            spawning.error = error
+    if spawning.error is not None:
+        raise spawning.error
+    return 0, True
 
 
 def _was_deferred(held: Held, vertex: str) -> bool:

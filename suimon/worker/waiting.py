@@ -211,7 +211,9 @@ class Waiter:
 
     def _refused(self, held: Held, vertex: str, error: SuimonError) -> None:
         """A single run that was not born: for a quota this run waits, else its step has failed."""
-        if isinstance(error, QuotaExceeded):
+        if isinstance(error, QuotaExceeded) and error.quota is None:  # it could not be asked now
+            self.not_over(held, vertex, On(in_s=1.0))
+        elif isinstance(error, QuotaExceeded):
             self.not_over(held, vertex, On(quota=error.quota, in_s=max(error.renews_in_s, 0.1)))
         else:
             self._done(held, vertex, "failed", None, error.to_json())

@@ -33,7 +33,6 @@ do $$ declare names text; begin
   select string_agg(format('suimon.%I', tablename), ', ') into names
   from pg_tables where schemaname = 'suimon' and tablename <> all ('{KEPT}');
   execute 'truncate ' || names || ' restart identity cascade';
-  insert into suimon.store_usage (shard) select generate_series(0, 15);
   insert into suimon.store default values;
 end $$"""
 

@@ -39,7 +39,7 @@ def test_without_marks_nothing_is_asked(lab: Lab, worker: int) -> None:
     recorder = Recorder(lab.conn)
     assert send(lab, parent, 0, 2, ahead=10**12) == (2, False)
     assert [query for query, _ in recorder.sent] == [
-        payload.SQL.object_url, spawn.SQL.fence_and_pool, payload.SQL.keep, quotas.SQL.chunk,
+        payload.SQL.object_url, spawn.SQL.fence_and_pool, quotas.SQL.chunk, payload.SQL.keep,
         spawn.SQL.chunk, spawn.SQL.state, wake.SQL.wake,
     ]  # fmt: skip
     assert not lab.sql("select from suimon.store_holds")

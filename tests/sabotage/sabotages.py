@@ -182,8 +182,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a quota is counted without its lock", "suimon/db/migrations/0001_initial.sql",
-        "q.name = any (p_names) order by q.name for no key update;\n  now",
-        "q.name = any (p_names) order by q.name;\n  now",
+        "perform suimon.quota_lock(p_names);\n  now", "now",
         "tests/run/test_quotas.py",
     ),
     Sabotage(

@@ -21,7 +21,8 @@ select (select sum(db_bytes) from suimon.store_usage),
        (select sum(object_bytes) from suimon.store_usage), suimon.store_bytes()"""
 _TRUE_USAGE = """
 select coalesce(sum(stored) filter (where body is not null), 0),
-       coalesce(sum(stored) filter (where body is null), 0), coalesce(sum(stored), 0)
+       coalesce(sum(stored) filter (where body is null and refs > 0), 0),
+       coalesce(sum(stored) filter (where body is not null or refs > 0), 0)
 from suimon.contents"""
 
 
