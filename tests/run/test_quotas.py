@@ -228,3 +228,41 @@ def test_an_edit_is_recorded_keeps_the_count_and_refuses_an_old_version(lab: Lab
 def test_a_name_that_can_count_nothing_is_refused(lab: Lab, name: str) -> None:
     with pytest.raises(InputRefused, match="cannot be the name of a quota"):
         quotas.change(lab.conn, name, {"per_day": 1}, actor="mia")
+
+
+# ------------------------------------------------------------------- transactions that stay open
+
+
+def test_an_open_transaction_that_has_started_runs_holds_nobody_for_long(
+    lab: Lab, sessions: Sessions
+) -> None:
+    """Whoever meets the locked quota is told to come again; the sweep passes it over."""
+    lab.pipeline("p")
+    quota(lab.conn, "pipeline:p", per_day=10)
+    (other,) = sessions("other")
+    with other.conn.transaction():
+        other.conn.execute("select suimon.submit('p', '{}')")
+        with pytest.raises(QuotaExceeded, match="still open") as told:
+            lab.submit("p")
+        assert told.value.quota is None
+        assert quotas.sweep(lab.conn) == 0
+    assert lab.submit("p")
+
+
+@pytest.mark.parametrize("why", ["quota", "queue", "key"])
+def test_a_refused_large_start_leaves_nothing_in_the_store(lab: Lab, why: str) -> None:
+    lab.pipeline("p", maxQueued=1)
+    large = {"text": "x" * 100_000}
+    if why == "quota":
+        quota(lab.conn, "pipeline:p", per_day=0)
+    else:
+        lab.submit("p", key="k")
+    for n in range(3):
+        given = {**large, "n": n}
+        if why == "key":
+            assert lab.submit("p", given, key="k")
+        else:
+            with pytest.raises(QueueFull):
+                lab.submit("p", given)
+    assert lab.one("select count(*) from suimon.contents") == 0
+    assert lab.one("select suimon.store_bytes()") == 0
