@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from support.contents import text_of
 from support.lab import SPAWN_GRAPH, Lab, Parent
 from support.plans import Recorder
 from support.storage import (
+    ITEM,
     MB,
     deferred,
     empty,
@@ -22,6 +24,7 @@ from support.storage import (
 from suimon.db.connect import connect, transaction
 from suimon.duties import prune, sweep
 from suimon.run import cancel, pressure, quotas, spawn, wake
+from suimon.run.spawn import DeferredError
 from suimon.store import payload
 
 
@@ -215,6 +218,37 @@ def test_only_the_oldest_half_stored_one_goes_on(lab: Lab, worker: int) -> None:
     lab.seal(first, 50)
     lab.spawned(first)
     assert pressure.look(lab.conn) == 0, "the first one is alive, and can end"
+
+
+def test_an_older_one_that_cannot_run_itself_is_passed_over(lab: Lab, worker: int) -> None:
+    """Its pool has no worker: nobody shall wait for it."""
+    marks(lab, high_bytes=10 * MB)
+    lab.sql("update suimon.duties set last_at = clock_timestamp() where name = 'prune'")
+    first, second = half_stored(lab, worker), half_stored(lab, worker)
+    fill(lab, 3 * MB)
+    refused(lab, second, 40, 10)
+    for parent in (second, first):
+        park(lab, parent)
+    lab.sql("update suimon.runs set status = 'queued', reason = null, wake_at = null, pool = 'pa'"
+            " where id = %s", first.id)  # fmt: skip
+    assert pressure.look(lab.conn) == 1
+    assert lab.status(second.id) == "queued"
+
+
+def test_where_inputs_fill_the_store_one_that_holds_some_goes_on(lab: Lab, worker: int) -> None:
+    """None has begun, and none could ever end: one of them goes above the mark, not two."""
+    runs = [lab.submit("kept", {"items": [], "text": text_of(n, 1_200_000)}) for n in range(4)]
+    parents = [lab.parent(worker, "kept", row=lab.claim_run(worker, run)) for run in runs]
+    marks(lab, high_bytes=2 * MB)
+    lab.sql("update suimon.duties set last_at = clock_timestamp() where name = 'prune'")
+    through = 0
+    for parent in parents:
+        try:
+            through += send(lab, parent, 0, 1, ahead=ITEM)[0]
+        except DeferredError as error:
+            park(lab, parent, error.later_s)
+    assert through == 1
+    assert pressure.look(lab.conn) == 0
 
 
 def test_a_scarce_disk_stops_even_the_oldest(lab: Lab, worker: int) -> None:
