@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -10,6 +11,9 @@ from suimon.cli import show
 from suimon.cli.actor import audited
 from suimon.cli.bound import Bound
 from suimon.cli.options import Place, database_options, json_option
+
+if TYPE_CHECKING:
+    from suimon.db.connect import Connection
 
 RUNS: Final = Bound(least=0)
 COLUMNS: Final = ["QUOTA", "PER", "LIMIT", "USED", "OF IT RESERVED", "LEFT", "RENEWS", "WAITING"]
@@ -72,12 +76,26 @@ def set_(
             found: dict[str, Any] = {"name": name, "removed": True}
         else:
             found = counted.change(conn, name, wanted, actor=who, why=reason, expected=expect)
+            _warn_of_unknown(conn, name)
     if as_json:
         show.as_json(found)
     elif remove:
         show.lines(f"{name} is removed")
     else:
         show.table(COLUMNS, _rows(found))
+
+
+def _warn_of_unknown(conn: Connection, name: str) -> None:
+    """A quota may come before its pipeline; more often the name is misspelt."""
+    from suimon.errors import UnknownPipeline
+    from suimon.run import submit
+
+    kind, _, pipeline = name.partition(":")
+    if kind == "pipeline":
+        try:
+            submit.target(conn, pipeline)
+        except UnknownPipeline as error:
+            sys.stderr.write(f"warning: {error.message}; {error.hint}\n")
 
 
 def _rows(one: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -8,6 +8,7 @@ misspelt setting is a mistake too: a typing error must not start a worker with d
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -85,6 +86,13 @@ def _folders(value: object) -> str:
     return text
 
 
+def _pool(value: object) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", str(value), re.ASCII):
+        msg = "must be small letters, digits, _ and -, like gpu-2"
+        raise ValueError(msg)
+    return str(value)
+
+
 def _one_of(*words: str) -> Callable[[object], str]:
     def parse(value: object) -> str:
         if value not in words:
@@ -121,7 +129,7 @@ class Settings:
     database_url: str | None = _setting(_text, "PostgreSQL, as postgresql://user:password@host/db")
     listen_url: str | None = _setting(_text, "the same server past a pooler, for LISTEN")
     home: str = _setting(_text, "folder of the embedded PostgreSQL", ".suimon")
-    pool: str = _setting(_text, "pool that a worker claims for", "default")
+    pool: str = _setting(_pool, "pool that a worker claims for", "default")
     slots: int = _setting(_whole(1, 1000), "child processes of a worker", 2)
     async_per_slot: int = _setting(_whole(1, 10_000), "async tasks that share a slot", 1)
     heartbeat: float = _setting(_duration(0.05, 60), "between two beats of a worker", 5.0)

@@ -95,7 +95,7 @@ def _of_end(run: Run) -> str:
     text = f"it ended {run.status}: " + (f"{kind}: {message}" if kind else message)
     if run.error.get("hint"):
         text += f"; hint: {run.error['hint']}"
-    if run.counts is not None:
+    if run.counts is not None and run.counts["total"]:
         text += f" (its children: suimon runs children {run.id} --status failed)"
     return text
 

@@ -86,3 +86,10 @@ def test_status_and_doctor_name_a_quota_that_is_nearly_used(cli: Cli, lab: Lab) 
     assert [(one["level"], one["hint"]) for one in told] == [
         ("warn", "Raise it: suimon quotas set pipeline:p --per-month N")
     ]
+
+
+def test_a_quota_of_a_pipeline_that_is_not_there_is_set_with_a_warning(cli: Cli, lab: Lab) -> None:
+    made = cli("quotas", "set", "pipeline:pp", "--per-day", "10")
+    assert made.code == 0
+    assert 'warning: there is no pipeline "pp"; did you mean' in made.err.replace("Did", "did")
+    assert not cli("quotas", "set", "pipeline:p", "--per-day", "10").err

@@ -38,6 +38,13 @@ def test_all_mistakes_are_reported_at_once() -> None:
     assert caught.value.exit_code == 2
 
 
+def test_a_pool_is_named_as_pipelines_name_it() -> None:
+    """Another name could never be sent a run."""
+    with pytest.raises(SettingsError, match="small letters") as caught:
+        load({}, {"pool": "G P U"})
+    assert caught.value.exit_code == 2
+
+
 def test_a_variable_like_no_setting_is_the_users_own() -> None:
     """As are those that others read."""
     load(dict.fromkeys(("SUIMON_ZZZ", *OTHER_VARIABLES), "x"))
