@@ -53,9 +53,6 @@ where r.status = 'running' or (r.status = 'queued' and r.admitted and r.pool = %
 -- name: runs_of
 select r.id::text from suimon.runs r where r.pipeline = %(pipeline)s and r.parent_id is null order by r.id limit 10000;
 
--- name: worker_ready
-select 1 from suimon.workers w where w.pid = %(pid)s and not w.dead;
-
 -- All runs by state, for the story of a failed test.
 -- name: story
 select r.pipeline, r.vertex, r.status::text, r.reason, count(*) from suimon.runs r

@@ -51,9 +51,6 @@ update suimon.runs r set reason = 'pruning' from chosen c where r.id = c.id retu
 -- name: marked
 select r.id::text from suimon.runs r where r.reason = 'pruning' and r.id > %(after)s::uuid order by r.id limit 100;
 
--- name: any_marked
-select exists (select from suimon.runs r where r.reason = 'pruning') as found;
-
 -- Fan-outs of every run of an id range: children of one fan-out are one range.
 -- name: fanouts_between
 select f.id, f.parent_id::text, f.base::text, f.vertex from suimon.fanouts f

@@ -50,7 +50,3 @@ woken as (
   returning r.pool
 )
 select pool, count(*) as runs from woken group by pool;
-
--- name: next_due
-select extract(epoch from min(r.wake_at) - clock_timestamp())::float8 as in_s from suimon.runs r
-where r.status = 'waiting' and r.wake_at is not null;
