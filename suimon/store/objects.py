@@ -16,8 +16,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from suimon.core import clock
 from suimon.errors import InputRefused, StoreUnavailable
@@ -30,6 +31,8 @@ AT_ONCE: Final = 8
 ANSWER_SECONDS: Final = 20
 REST_SECONDS: Final = 15.0
 _CONNECT_SECONDS: Final = 5
+#: Writers of one object of a folder at the same moment whose leavings are removed.
+_BEGUN: Final = 8
 
 _away: dict[str, tuple[float, str]] = {}
 _lock = threading.Lock()
@@ -108,13 +111,22 @@ def get(places: Sequence[str]) -> dict[str, bytes]:
 def delete(places: Sequence[str]) -> None:
     """Delete objects by their whole URL; one that is not there is none. Raises StoreUnavailable."""
 
-    def act(store: Any, name: str, _: str) -> None:
+    def act(store: Any, name: str, url: str) -> None:
+        _delete_unfinished(url)
         try:
             store.delete(name)
         except FileNotFoundError:
             return
 
     _each(places, act)
+
+
+def _delete_unfinished(url: str) -> None:
+    """A folder keeps what a killed writer had begun, beside the object, as `NAME#1`, `NAME#2`, …"""
+    if url.startswith("file:"):
+        place = unquote(urlsplit(url).path)
+        for number in range(1, _BEGUN + 1):
+            Path(f"{place}#{number}").unlink(missing_ok=True)
 
 
 def _each(

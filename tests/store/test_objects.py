@@ -123,6 +123,20 @@ def test_who_dies_before_its_reference_leaves_a_row_by_which_the_object_goes(
     assert store.names() == set()
 
 
+def test_what_a_killed_writer_had_begun_beside_an_object_goes_with_it(
+    lab: Lab, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A folder is written through a file beside the object, which a kill -9 leaves there."""
+    store = ObjectStore(tmp_path_factory.mktemp("with a blank") / "objects")
+    store.use(lab.conn)
+    payload.ready(lab.conn, [LARGE])
+    for left in (f"{NAME}#1", f"{NAME}#3"):
+        (store.folder / left).write_text("half")
+    (store.folder / "another#1").write_text("half")
+    assert an_hour_later(lab) == 1
+    assert store.names() == {"another#1"}
+
+
 def test_an_intent_that_was_never_put_is_not_believed(lab: Lab, store: ObjectStore) -> None:
     """By SQL, which cannot put, the text is stored beside it; by Python the object is put."""
     store.use(lab.conn)
