@@ -3,6 +3,9 @@
 Which account is used is for the environment of each process to say, as the store's own tools do: a
 URL holds no credentials, and one that does is refused. Needs the extra `stores` (obstore).
 
+A folder must be there, and holds a mark from the day it was named: a share that is not mounted is a
+store that is away, never a new one.
+
 A store that does not answer is asked for at most ``ANSWER_SECONDS`` and then, by this process, not
 again for ``REST_SECONDS``: until then it is away at once, so that nobody waits for it again and
 again.
@@ -31,6 +34,8 @@ AT_ONCE: Final = 8
 ANSWER_SECONDS: Final = 20
 REST_SECONDS: Final = 15.0
 _CONNECT_SECONDS: Final = 5
+#: The file in a folder by which it is known as a store.
+MARK: Final = "suimon-store"
 #: Writers of one object of a folder at the same moment whose leavings are removed.
 _BEGUN: Final = 8
 
@@ -41,7 +46,8 @@ _lock = threading.Lock()
 def checked(url: str) -> str:
     """The URL as it is kept, without an end slash. Raises InputRefused.
 
-    Tries it: a small object is written, read and deleted again. Raises StoreUnavailable.
+    Tries it: a small object is written, read and deleted again. Raises StoreUnavailable. A folder
+    gets its mark.
     """
     plain = url.strip().rstrip("/")
     parts = urlsplit(plain)
@@ -59,12 +65,29 @@ def checked(url: str) -> str:
     if not where or (is_file and parts.netloc) or not plain.isprintable():
         msg = "the URL names no bucket and no folder"
         raise InputRefused(msg, path="objects", hint="s3://bucket/prefix, or file:///folder")
+    if is_file:
+        _mark(plain)
     probe = f"{plain}/suimon-check"
     put({probe: b"suimon"})
     if get([probe])[probe] != b"suimon":
         raise unavailable(plain, "it gives back something else than was put")
     delete([probe])
     return plain
+
+
+def _mark(url: str) -> None:
+    folder = _path(url)
+    if not folder.is_dir():
+        msg, hint = f'"{folder}" is no folder on this machine', "Make it, or mount it, then again"
+        raise InputRefused(msg, path="objects", hint=hint)
+    try:
+        (folder / MARK).write_text("Suimon puts large contents here. Do not delete this file.\n")
+    except OSError as error:
+        raise unavailable(url, first_line(error)) from None
+
+
+def _path(url: str) -> Path:
+    return Path(unquote(urlsplit(url).path))
 
 
 def opened(url: str) -> Any:
@@ -88,9 +111,7 @@ def _opened(url: str) -> Any:
         },
         "retry_config": {"max_retries": 2, "retry_timeout": timedelta(seconds=ANSWER_SECONDS)},
     }  # fmt: skip
-    if url.startswith("file:"):
-        options = {"mkdir": True}
-    elif url.startswith("memory:"):
+    if url.startswith(("file:", "memory:")):
         options = {}
     try:
         return store.from_url(url, **options)
@@ -124,9 +145,9 @@ def delete(places: Sequence[str]) -> None:
 def _delete_unfinished(url: str) -> None:
     """A folder keeps what a killed writer had begun, beside the object, as `NAME#1`, `NAME#2`, …"""
     if url.startswith("file:"):
-        place = unquote(urlsplit(url).path)
+        object_ = _path(url)
         for number in range(1, _BEGUN + 1):
-            Path(f"{place}#{number}").unlink(missing_ok=True)
+            object_.with_name(f"{object_.name}#{number}").unlink(missing_ok=True)
 
 
 def _each(
@@ -160,6 +181,8 @@ def _refuse_if_away(base: str) -> None:
     until, why = _away.get(base, (0.0, ""))
     if until > clock.monotonic():
         raise unavailable(base, why)
+    if base.startswith("file:") and not (_path(base) / MARK).exists():
+        raise unavailable(base, f'the folder has no "{MARK}": it is gone, or not mounted')
 
 
 def unavailable(url: str, why: str) -> StoreUnavailable:

@@ -98,6 +98,7 @@ def test_the_object_store_is_set_and_shown(
     cli: Cli, deployed: Path, conn: Connection, tmp_path: Path
 ) -> None:
     """By command and over HTTP, refused with credentials; what is stored is shown in numbers."""
+    (tmp_path / "objects").mkdir()
     url = f"file://{tmp_path}/objects"
     assert cli("storage", "objects", url, "--as", "ann").code == 0
     big = '{"n": 1, "text": "' + "x" * 100_000 + '"}'

@@ -209,6 +209,21 @@ def test_when_the_store_is_away_large_contents_stay_in_the_database(
     assert wrong_counts(lab.conn) == []
 
 
+def test_nothing_is_written_or_deleted_below_a_share_that_is_not_mounted(
+    lab: Lab, store: ObjectStore
+) -> None:
+    """An empty folder in its place looks like a store with nothing in it, and is none."""
+    store.use(lab.conn)
+    keep(lab.conn, (RUN, "input", LARGE))
+    lab.sql("delete from suimon.payloads")
+    store.go()
+    keep(lab.conn, (RUN, "output", text_of(2, 80_000)))
+    assert an_hour_later(lab) == 0
+    assert list(store.folder.iterdir()) == []
+    store.come_back()
+    assert store.names() == {NAME}
+
+
 def test_the_duty_keeps_the_rows_of_a_store_that_is_away(lab: Lab, store: ObjectStore) -> None:
     store.use(lab.conn)
     keep(lab.conn, (RUN, "input", LARGE))
@@ -279,10 +294,17 @@ def test_a_url_with_credentials_or_of_another_kind_is_refused(
 
 
 def test_a_store_that_cannot_be_written_is_not_taken(lab: Lab, store: ObjectStore) -> None:
-    store.go()
+    (store.folder / objects.MARK).unlink()
+    (store.folder / objects.MARK).mkdir()
     with pytest.raises(StoreUnavailable):
         storage.set_objects(lab.conn, store.url, actor="ann")
     assert lab.one("select object_url from suimon.store") is None
+
+
+def test_a_folder_that_is_not_there_is_refused_and_not_made(lab: Lab, store: ObjectStore) -> None:
+    with pytest.raises(InputRefused, match="is no folder"):
+        storage.set_objects(lab.conn, store.url + "-typo", actor="ann")
+    assert not store.folder.with_name("objects-typo").exists()
 
 
 def test_setting_it_is_recorded_and_leaves_nothing_behind(lab: Lab, store: ObjectStore) -> None:

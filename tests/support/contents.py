@@ -70,21 +70,22 @@ class ObjectStore:
         self.url = f"file://{folder}"
         self._gone = folder.with_name(folder.name + "-gone")
         folder.mkdir()
+        (folder / objects.MARK).touch()
 
     def use(self, conn: Connection) -> None:
         """Large contents go here from now on, as the operator's command does it."""
         conn.execute("update suimon.store set object_url = %s", (self.url,))
 
     def names(self) -> set[str]:
-        return {file.name for file in self.folder.iterdir()}
+        return {file.name for file in self.folder.iterdir()} - {objects.MARK}
 
     def go(self) -> None:
-        """It answers nothing any more: where the folder was there is a file."""
+        """Its share is not mounted any more: there is an empty folder in its place."""
         self.folder.rename(self._gone)
-        self.folder.touch()
+        self.folder.mkdir()
 
     def come_back(self) -> None:
-        """And this process asks it again at once."""
-        self.folder.unlink()
+        """Nothing was put beneath the mount meanwhile; this process asks it again at once."""
+        self.folder.rmdir()
         self._gone.rename(self.folder)
         objects._away.clear()

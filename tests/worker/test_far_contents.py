@@ -57,14 +57,12 @@ def test_a_run_whose_input_is_away_waits_and_is_done_when_it_is_back(
     engine.deploy()
     text = text_of(1, 80_000)
     far = engine.submit("echo", {"text": text})
-    gone = store.folder.with_name("elsewhere")
-    store.folder.rename(gone)
+    store.go()
     engine.worker()
     engine.until(lambda: engine.run(far).reason == "unreadable", "it says what it waits for")
     near = engine.wait(engine.submit("echo", {"text": "near"}))
     assert near.output["text"] == "near"
-    for file in gone.iterdir():
-        (store.folder / file.name).write_bytes(file.read_bytes())
+    store.come_back()
     engine.sql("update suimon.runs set wake_at = clock_timestamp() where id = %s", far)
     done = engine.wait(far)
     assert (done.output["text"], done.attempt) == (text, 1)
