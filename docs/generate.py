@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from suimon import errors
 from suimon.api import app, problems
@@ -187,14 +188,32 @@ def seconds(value: object) -> str:
 
 
 def routes() -> str:
-    """Every address of the API with its methods and what they do."""
-    paths = app.make(app.Options("postgresql:///nowhere")).app.openapi()["paths"]
-    lines = ["| method | address | what it does |", "| --- | --- | --- |"]
-    for path, methods in paths.items():
+    """Every address of the API with its methods, what they do and what they take."""
+    document = app.make(app.Options("postgresql:///nowhere")).app.openapi()
+    lines = ["| method | address | what it does | what it takes |", "| --- | --- | --- | --- |"]
+    for path, methods in document["paths"].items():
         for method, about in methods.items():
             text = " ".join(about["description"].split())
-            lines.append(f"| `{method.upper()}` | `{path}` | {text} |")
+            taken = _taken(document, about)
+            lines.append(f"| `{method.upper()}` | `{path}` | {text} | {taken} |")
     return "\n".join(lines)
+
+
+def _taken(document: dict[str, Any], about: dict[str, Any]) -> str:
+    """The fields of its body, then its query; what it has to be given is in bold."""
+    body = about.get("requestBody", {}).get("content", {}).get("application/json", {})
+    schema = body.get("schema", {})
+    references = [one["$ref"] for one in (schema, *schema.get("anyOf", [])) if "$ref" in one]
+    name = references[0].rpartition("/")[2] if references else ""
+    shape = document["components"]["schemas"].get(name, {})
+    must = shape.get("required", [])
+    names = [f"**{one}**" if one in must else one for one in shape.get("properties", {})]
+    asked = [
+        f"**?{one['name']}**" if one.get("required") else f"?{one['name']}"
+        for one in about.get("parameters", [])
+        if one["in"] == "query"
+    ]
+    return ", ".join(names + asked)
 
 
 PARTS = {"environment": environment, "routes": routes}

@@ -27,7 +27,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from suimon.api import app
 from suimon.api.guard import OWN_NAMES, Rules
 from suimon.api.pool import SIZE
-from suimon.errors import EXIT_VERSION, SuimonError
+from suimon.core.settings import SettingsError
+from suimon.errors import EXIT_VERSION
 from suimon.store.secret_key import KeyRing
 from suimon.worker.keeper import Keeper
 
@@ -83,19 +84,19 @@ class Address:
 
 
 def address_of(host: str, port: int) -> Address:
-    """The first address of a host name or number. Raises SuimonError."""
+    """The first address of a host name or number. Raises SettingsError."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         msg = f'"{host}" is no address of this machine: {error.strerror}'
-        raise SuimonError(msg) from None
+        raise SettingsError([msg]) from None
     family, _, _, _, place = found[0]
     name = str(place[0])
     return Address(family, name, port, ipaddress.ip_address(name.partition("%")[0]).is_loopback)
 
 
 def bound(where: Address) -> socket.socket:
-    """A socket bound to the address. Raises SuimonError when it is taken or not ours."""
+    """A socket bound to the address. Raises SettingsError when it is taken or not ours."""
     sock = socket.socket(where.family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -103,7 +104,8 @@ def bound(where: Address) -> socket.socket:
     except OSError as error:
         sock.close()
         msg = f"{where.host}:{where.port} cannot be bound: {error.strerror}"
-        raise SuimonError(msg, hint="Choose another one: --port NUMBER (0: any free one)") from None
+        hint = "Choose another one: --port NUMBER (0: any free one)"
+        raise SettingsError([msg], hint=hint) from None
     return sock
 
 

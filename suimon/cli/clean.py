@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
 from suimon.core import secret_names, settings
+from suimon.core.settings import SettingsError
 from suimon.errors import SuimonError
 from suimon.store import secret_key
 
@@ -68,7 +69,7 @@ def refuse_own(names: Iterable[str]) -> None:
     for name in names:
         if secret_names.is_own(name):
             msg = f"--env {name} would show it to every task"
-            raise SuimonError(msg, hint="Name variables of your own.")
+            raise SettingsError([msg], hint="Name variables of your own.")
 
 
 def hand_over(secrets: dict[str, str | None]) -> int:

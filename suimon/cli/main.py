@@ -117,6 +117,9 @@ def run(arguments: list[str]) -> int:
     except SuimonError as error:
         _tell(error, as_json=as_json)
         return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        sys.stderr.write(f"{error.format_message()}\n")
+        return EXIT_USAGE
     except click.ClickException as error:
         _tell_usage(error, as_json=as_json)
         return EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_NEGATIVE

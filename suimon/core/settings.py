@@ -31,10 +31,13 @@ class SettingsError(SuimonError):
     code: ClassVar[str] = "SUI-1003"
     exit_code: ClassVar[int] = EXIT_USAGE
 
-    def __init__(self, mistakes: list[str]) -> None:
+    def __init__(self, mistakes: list[str], *, hint: str | None = None) -> None:
         self.mistakes = tuple(mistakes)
-        count = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        super().__init__(f"{count} in the settings", detail="; ".join(mistakes))
+        if len(mistakes) == 1:
+            super().__init__(mistakes[0], hint=hint)
+        else:
+            fact = f"{len(mistakes)} mistakes in the settings"
+            super().__init__(fact, detail="; ".join(mistakes), hint=hint)
 
 
 def _text(value: object) -> str:

@@ -51,6 +51,13 @@ def checked(actor: str) -> str:
     return name
 
 
+def must_change(wanted: Mapping[str, Any], names: Sequence[str]) -> None:
+    """An edit names something of what it may. Raises InputRefused."""
+    if not wanted:
+        hint = f"Give {' or '.join(names)}."
+        raise InputRefused("nothing is to be changed", path=names[0], hint=hint)
+
+
 def target_of(conn: Connection, given: str) -> str:
     """The whole id of a run; one that was pruned has to be given whole."""
     try:

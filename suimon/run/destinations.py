@@ -158,6 +158,7 @@ def change(
 
 
 def _check(wanted: Mapping[str, Any]) -> None:
+    audit.must_change(wanted, NAMES)
     for name, value in wanted.items():
         if name not in NAMES:
             msg = f'a destination has no limit "{name}"'

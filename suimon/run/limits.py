@@ -57,6 +57,7 @@ def change(
 
     Raises UnknownPipeline, InputRefused, and Conflict when they are not what was ``expected``.
     """
+    audit.must_change(wanted, NAMES)
     for name, value in wanted.items():
         if name not in NAMES or (value is not None and not 1 <= value <= MOST):
             msg = f'"{name}" cannot be {value}'

@@ -246,6 +246,7 @@ def change(
 
 
 def _after(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    audit.must_change(wanted, NAMES)
     for name, value in wanted.items():
         if name not in NAMES:
             msg = f'the store has no mark "{name}"'

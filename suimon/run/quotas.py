@@ -319,6 +319,7 @@ def check_name(name: str) -> None:
 
 
 def _check(wanted: Mapping[str, Any]) -> None:
+    audit.must_change(wanted, NAMES)
     for key, value in wanted.items():
         if key not in NAMES:
             msg = f'a quota has no limit "{key}"'

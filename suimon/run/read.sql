@@ -100,6 +100,16 @@ select count(*) from (
     and r.lane_rank < (select m.lane_rank from suimon.runs m where m.id = %(id)s)
   limit 10000) before;
 
+-- What the waiting ones of a fan-out's last 1,000 children wait for, the most frequent first: the first are done first.
+-- name: children_wait
+select w.why, count(*) from (
+  select suimon.reason_of(r) as why from (
+    select c.* from suimon.runs c
+    where c.id between suimon.child_id(%(base)s, 0) and suimon.child_id(%(base)s, 2147483647)
+    order by c.id desc limit 1000) r
+  where r.status in ('queued', 'waiting')) w
+group by w.why order by 2 desc, 1 limit 5;
+
 -- name: pool_workers
 select w.name, w.slots, w.draining, cardinality(w.tasks) as tasks,
        extract(epoch from clock_timestamp() - w.beat_at)::float8 as silent_s, w.beat_ms

@@ -123,8 +123,8 @@ def _lane_held(conn: Connection, run: Run, name: str, story: Story) -> None:
     story.facts = {"lane": run.lane, "holder": name}
 
 
-def _children(_conn: Connection, run: Run, _: str, story: Story) -> None:
-    parts = []
+def _children(conn: Connection, run: Run, _: str, story: Story) -> None:
+    parts, waiting = [], []
     for one in run.fanouts:
         counts = one.counts
         total = counts.expected if counts.expected is not None else f"{counts.made} so far"
@@ -133,9 +133,15 @@ def _children(_conn: Connection, run: Run, _: str, story: Story) -> None:
             f'"{one.vertex}": {counts.ended}/{total} ended, {bad} of them badly, '
             f"{counts.running} running"
         )
+        if one.settled_at is None:
+            found = conn.execute(SQL.children_wait, {"base": one.base}).fetchall()
+            waiting += [{"vertex": one.vertex, "reason": why, "runs": n} for why, n in found]
+    if waiting:
+        listed = ", ".join(f"{one['reason']} ({one['runs']:,})" for one in waiting)
+        parts.append(f"of the last ones wait for {listed}")
     if parts:
         story.held_by += f" ({'; '.join(parts)})"
-    story.facts = {"counts": run.counts}
+    story.facts = {"counts": run.counts, "waiting": waiting}
 
 
 def _timed(_conn: Connection, run: Run, _: str, story: Story) -> None:

@@ -85,8 +85,8 @@ def test_a_port_that_is_taken_is_one_clear_error(
     server: ServeProcess, api_url: str, tmp_path: Path
 ) -> None:
     refused = ServeProcess(api_url, tmp_path, "--no-duties", "--port", str(server.address[1]))
-    assert refused.process.wait(30) == 1
-    assert "cannot be bound: Address already in use" in refused.log
+    assert refused.process.wait(30) == 2
+    assert "cannot be bound: Address already in use [SUI-1003]\n  hint: Choose" in refused.log
     assert "Traceback" not in refused.log
     refused.close()
 

@@ -7,11 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.lab import Lab
 from support.serving import ServeProcess, serving
 from support.storage import fill
 
-from suimon.run import destinations
+from suimon.run import destinations, quotas
 
 API = "/api/v1"
 EVERY = {"type": "EVERY", "every": "1h", "anchor": "2026-01-01T00:00:00Z"}
@@ -137,6 +138,23 @@ def test_a_destination_is_edited_with_its_etag_and_held(server: ServeProcess, la
     assert server.ask("PATCH", where, json={"rate": None}, headers=mark).status_code == 412
     assert server.post(f"{where}/hold", {"seconds": 60, "why": "they asked"}).json()["held"] is True
     assert server.post(f"{where}/release").json()["held"] is False
+
+
+@pytest.mark.parametrize(
+    "place", ["destinations/crm", "quotas/all", "pipelines/p/limits", "storage"]
+)
+def test_an_edit_that_names_nothing_is_refused_and_recorded_nowhere(
+    server: ServeProcess, lab: Lab, place: str
+) -> None:
+    destinations.declare(lab.conn, [destinations.Declared("crm", {"rate": "20/s"})])
+    lab.pipeline("p")
+    quotas.change(lab.conn, "all", {"per_day": 5}, actor="op")
+    recorded = lab.one("select count(*) from suimon.audit")
+    mark = {"If-Match": server.get(f"{API}/{place}").headers["etag"]}
+    answer = server.ask("PATCH", f"{API}/{place}", json={"why": "?"}, headers=mark)
+    assert (answer.status_code, answer.json()["code"]) == (422, "SUI-3003")
+    assert server.get(f"{API}/{place}").headers["etag"] == mark["If-Match"]
+    assert lab.one("select count(*) from suimon.audit") == recorded
 
 
 def test_the_marks_of_the_store_are_edited_with_their_etag(server: ServeProcess, lab: Lab) -> None:

@@ -43,6 +43,14 @@ def test_a_misspelt_command_is_usage_and_gets_a_suggestion(tmp_path: Path) -> No
     assert answer.out == ""
 
 
+@pytest.mark.parametrize("arguments", [[], ["runs"]])
+def test_a_group_alone_shows_its_commands_and_no_error(tmp_path: Path, arguments: list[str]) -> None:
+    answer = Cli(None, tmp_path)(*arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err.startswith("Usage: suimon")
+    assert "Commands:" in answer.err
+
+
 def test_without_a_database_it_says_what_to_do(tmp_path: Path) -> None:
     """Exit code 6, one error, and the ways to have a database."""
     answer = Cli(None, tmp_path)("runs", "list")

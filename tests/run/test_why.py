@@ -73,6 +73,18 @@ def test_children_says_how_many_are_out(lab: Lab) -> None:
     assert '"kids": 0/24 ended' in answer["held_by"]
 
 
+def test_children_says_what_those_that_wait_wait_for(lab: Lab) -> None:
+    """Bounded: the last 1,000 positions are looked at."""
+    lab.pipeline("p", SPAWN_GRAPH)
+    worker = lab.worker()
+    parent = lab.fan_out(worker, "p", 24)
+    row = lab.claim(worker, 1)[0]
+    lab.again(worker, row, delay_s=3600)
+    answer = told(lab, parent.id, "children")
+    assert "of the last ones wait for no_slot:default (23), retry (1)" in answer["held_by"]
+    assert answer["waiting"][1] == {"vertex": "kids", "reason": "retry", "runs": 1}
+
+
 def test_a_timer_says_its_time(lab: Lab) -> None:
     lab.pipeline("p")
     worker = lab.worker()
