@@ -55,7 +55,8 @@ def must_change(wanted: Mapping[str, Any], names: Sequence[str]) -> None:
     """An edit names something of what it may. Raises InputRefused."""
     if not wanted:
         hint = f"Give {' or '.join(names)}."
-        raise InputRefused("nothing is to be changed", path=names[0], hint=hint)
+        msg = "nothing is to be changed"
+        raise InputRefused(msg, path=names[0], hint=hint)
 
 
 def target_of(conn: Connection, given: str) -> str:

@@ -44,7 +44,9 @@ def test_a_misspelt_command_is_usage_and_gets_a_suggestion(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("arguments", [[], ["runs"]])
-def test_a_group_alone_shows_its_commands_and_no_error(tmp_path: Path, arguments: list[str]) -> None:
+def test_a_group_alone_shows_its_commands_and_no_error(
+    tmp_path: Path, arguments: list[str]
+) -> None:
     answer = Cli(None, tmp_path)(*arguments)
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("Usage: suimon")
