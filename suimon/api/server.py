@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import signal
@@ -25,9 +24,9 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from suimon.api import app
+from suimon.api.address import Address, address_of, bound
 from suimon.api.guard import OWN_NAMES, Rules
 from suimon.api.pool import SIZE
-from suimon.core.settings import SettingsError
 from suimon.errors import EXIT_VERSION
 from suimon.store.secret_key import KeyRing
 from suimon.worker.keeper import Keeper
@@ -71,42 +70,6 @@ class ServeOptions:
     sweep_s: float = 45.0
     grace_s: float = 10.0
     keyring: KeyRing = field(default_factory=KeyRing)
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where a server binds; ``loopback``: nobody outside this machine can reach it."""
-
-    family: socket.AddressFamily
-    host: str
-    port: int
-    loopback: bool
-
-
-def address_of(host: str, port: int) -> Address:
-    """The first address of a host name or number. Raises SettingsError."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    except OSError as error:
-        msg = f'"{host}" is no address of this machine: {error.strerror}'
-        raise SettingsError([msg]) from None
-    family, _, _, _, place = found[0]
-    name = str(place[0])
-    return Address(family, name, port, ipaddress.ip_address(name.partition("%")[0]).is_loopback)
-
-
-def bound(where: Address) -> socket.socket:
-    """A socket bound to the address. Raises SettingsError when it is taken or not ours."""
-    sock = socket.socket(where.family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        sock.bind((where.host, where.port))
-    except OSError as error:
-        sock.close()
-        msg = f"{where.host}:{where.port} cannot be bound: {error.strerror}"
-        hint = "Choose another one: --port NUMBER (0: any free one)"
-        raise SettingsError([msg], hint=hint) from None
-    return sock
 
 
 class Server(uvicorn.Server):

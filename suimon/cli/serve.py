@@ -80,7 +80,7 @@ def _first_life(path: str | None, given: dict[str, Any]) -> None:
 
 def check_exposure(found: Settings) -> None:
     """Raises SettingsError for an address that others can reach, without a token."""
-    from suimon.api.server import address_of
+    from suimon.api.address import address_of
 
     if not address_of(found.host, found.port).loopback and found.api_token is None:
         msg = f"--host {found.host} can be reached from other machines and needs SUIMON_API_TOKEN"

@@ -23,7 +23,6 @@ from suimon.db import connect
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import DatabaseUnavailable, SecretError
-from suimon.outbox import mail, reach, webhook_out
 from suimon.store import secret
 from suimon.store.secret_key import KeyRing
 
@@ -61,19 +60,26 @@ class Post:
         self._rng = random.Random()  # noqa: S311  (jitter, no secret)
 
     def sender(self, conn: Connection, notice: Notice) -> Callable[[], Verdict]:
-        """What is needed from the database, fetched now; the answer is called in any thread."""
+        """What is needed from the database, fetched now; the answer is called in any thread.
+
+        (An HTTP client is loaded by whoever has something to send, not by every worker's start.)
+        """
         try:
             if notice.channel_kind == "email":
                 return self._by_mail(conn, notice)
             value = secret.resolve(conn, self._ring, notice.secret or "")
         except SecretError as error:
             return _always(notices.later(notice.tries, error.message, self._rng))
+        from suimon.outbox import reach, webhook_out
+
         where = reach.Reach(self._allow, reach.of_database(conn))
         return lambda: webhook_out.send(where, notice, value, clock.now(), self._rng)
 
     def _by_mail(self, conn: Connection, notice: Notice) -> Callable[[], Verdict]:
         reference = self.settings.smtp_password
         password = None if reference is None else secret.resolve(conn, self._ring, reference)
+        from suimon.outbox import mail
+
         server = mail.Server.of(self.settings, password)
         if server is None:
             why = "this process has no mail server (SUIMON_SMTP_HOST)"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forked_cli import ForkedCli
 from support.wait import wait_until
 
 from suimon.db.connect import Connection
@@ -129,16 +130,10 @@ class Cli:
     def __call__(
         self, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
     ) -> Answer:
-        done = subprocess.run(
-            self.command(*arguments),
-            input=stdin,
-            capture_output=True,
-            timeout=110,
-            check=False,
-            cwd=self.folder,
-            env=environment(self.url, env),
+        code, out, err = ForkedCli.here().run(
+            list(arguments), stdin, cwd=self.folder, env=environment(self.url, env)
         )
-        return Answer(done.returncode, done.stdout.decode(), done.stderr.decode("utf-8", "replace"))
+        return Answer(code, out.decode(), err.decode("utf-8", "replace"))
 
     @staticmethod
     def command(*arguments: str) -> list[str]:
