@@ -5,9 +5,11 @@ that commits or does not.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
@@ -374,7 +376,10 @@ def test_many_sessions_tell_the_same_keys_in_other_orders(lab: Lab, db_url: str)
     barrier = threading.Barrier(4)
 
     def tell(turn: int) -> None:
-        with psycopg.connect(db_url) as conn:
+        waits = random.Random(turn)
+        # (a deadlock is looked for at once, and who met one waits a little, not the same for all:
+        # else the four can meet each other in the same way for minutes)
+        with psycopg.connect(db_url, options="-c deadlock_timeout=20ms") as conn:
             barrier.wait()
             for _ in range(50):
                 try:
@@ -383,8 +388,10 @@ def test_many_sessions_tell_the_same_keys_in_other_orders(lab: Lab, db_url: str)
                     conn.commit()
                 except psycopg.errors.DeadlockDetected:
                     conn.rollback()
+                    time.sleep(waits.uniform(0, 0.2))
                 else:
                     return
+            pytest.fail("it met a deadlock fifty times")
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(tell, range(4)))
