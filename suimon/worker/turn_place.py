@@ -144,10 +144,18 @@ class Place:
         self.spent += 1
         return lease, first, last
 
-    def _free(self, first: float, now: float) -> Lease | None:
+    def come_due(self, now: float) -> None:
+        """What time alone changes: places have cooled down, and nobody's instant is waited for."""
         for lease in [one for one in self.cooling if one.free_at <= now]:
             self.cooling.remove(lease)
             self.idle.append(lease)
+            if self.give_back > 0:
+                self.due_at = min(self.due_at, now)
+        if not self.waiting:
+            self.wake_at = math.inf
+
+    def _free(self, first: float, now: float) -> Lease | None:
+        self.come_due(now)
         if self.idle and self.idle[0].until > first + LEFT_SECONDS:
             return self.idle.popleft()
         return None
@@ -355,6 +363,6 @@ class Place:
 
 def _late(queue: deque[Waiter], now: float) -> Iterator[Waiter]:
     for waiter in queue:
-        if now - waiter.since < WAIT_SECONDS:
+        if now < waiter.since + WAIT_SECONDS:
             return
         yield waiter

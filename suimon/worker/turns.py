@@ -168,8 +168,8 @@ class Turns:
             return
         if self._worker.stops.drain_asked:
             self._release_waiting()
-        for name in list(self._places):
-            place = self._places[name]
+        for name, place in list(self._places.items()):
+            place.come_due(now)
             self._serve(place, now)
             self._round(place, now)
             self.next_at = min(self.next_at, place.next_at())
