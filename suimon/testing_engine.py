@@ -210,10 +210,10 @@ class Engine:
     def _decide(
         self, run: str, vertex: str, by: str, comment: str | None, *, approve: bool
     ) -> str | None:
-        from suimon.run import wait
+        from suimon.run import approvals
 
         def asked() -> bool:
-            found = wait.approvals(self._conn, run_id=run, all_=True)
+            found = approvals.listed(self._conn, run_id=run, all_=True)
             return any(one["vertex"] == vertex for one in found)
 
         self._until(asked, f'"{vertex}" of run {run} asked')

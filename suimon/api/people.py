@@ -11,17 +11,17 @@ from suimon.api.common import Named, Place, RunId, gives, router, run_of
 from suimon.api.pool import Pool
 from suimon.core import jsonsafe
 from suimon.errors import Conflict
-from suimon.run import operate, read, wait
+from suimon.run import approvals, operate, read
 
 api = router("people")
 
 
 @api.get("/approvals", responses=gives(shapes.Page))
-def approvals(asked: Annotated[shapes.ApprovalsQuery, Query()], place: Place) -> Response:
+def listed(asked: Annotated[shapes.ApprovalsQuery, Query()], place: Place) -> Response:
     """What waits for somebody to decide, oldest first; at most 500."""
     with place.connection() as conn:
         full = run_of(conn, asked.run) if asked.run else None
-        found = wait.approvals(conn, run_id=full, all_=asked.all)
+        found = approvals.listed(conn, run_id=full, all_=asked.all)
     listed = [{name: read.as_json(value) for name, value in one.items()} for one in found]
     return answers.json({"items": listed, "next_cursor": None})
 

@@ -23,11 +23,12 @@ def approvals() -> None:
 @database_options
 def list_(run_id: str | None, all_: bool, as_json: bool, place: Place) -> None:
     """What waits for somebody to decide, oldest first."""
-    from suimon.run import read, wait
+    from suimon.run import approvals as asked
+    from suimon.run import read
 
     with place.connect() as conn:
         full = read.resolve(conn, run_id) if run_id else None
-        found = wait.approvals(conn, run_id=full, all_=all_)
+        found = asked.listed(conn, run_id=full, all_=all_)
     listed = [{name: read.as_json(value) for name, value in one.items()} for one in found]
     if as_json:
         show.as_json({"approvals": listed})

@@ -86,6 +86,8 @@ def apply(conn: Connection, made: StepPlan, *, actor: str, why: str = "") -> Non
             forgotten = _forget(conn, run.id, made.steps)
             _put_aside(conn, run.id, made.lists)
             pools = {row[3] for row in reopened if row[2] is None}
+            above = {"ids": [parent.id for parent in parents]}
+            pools |= {row[0] for row in conn.execute(retry.SQL.look_again, above).fetchall()}
             for parent in parents:  # from the lowest to the root: lock order
                 rows = conn.execute(retry.SQL.reopen, {"ids": [parent.id]}).fetchall()
                 if rows:
@@ -120,12 +122,10 @@ def _has_list(graph: dict[str, Any], vertex: str) -> bool:
 
 def _forget(conn: Connection, run_id: str, steps: Collection[str]) -> list[dict[str, Any]]:
     names = list(steps)
+    rows = conn.execute(SQL.forget_approvals, {"run": run_id, "vertices": names}).fetchall()
     ids = [run_id] * len(names)
     conn.execute(retry.SQL.forget_steps, {"ids": ids, "vertices": names})
     conn.execute(retry.SQL.forget_failed_steps, {"ids": [run_id]})
-    where = {"run": run_id, "vertices": names}
-    conn.execute(SQL.forget_checkpoints, where)
-    rows = conn.execute(SQL.forget_approvals, where).fetchall()
     return [named(("vertex", "decision", "by", "at"), row) for row in rows]
 
 

@@ -15,9 +15,7 @@ set generation = (select least(min(o.generation), 0) - 1 from suimon.fanouts o w
     held_until = null
 where f.id = any (%(fanouts)s::bigint[]);
 
+-- Before the steps, which take all questions along: the record keeps what was decided.
 -- name: forget_approvals
 delete from suimon.approvals a where a.run_id = %(run)s and a.vertex = any (%(vertices)s::text[])
 returning a.vertex, a.decision, a.decided_by, a.decided_at;
-
--- name: forget_checkpoints
-delete from suimon.checkpoints c where c.run_id = %(run)s and c.vertex = any (%(vertices)s::text[]);

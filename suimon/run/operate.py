@@ -22,7 +22,7 @@ from suimon.core.suggest import did_you_mean
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, InputRefused, RunNotFound
-from suimon.run import audit, doors, skip, wait, wake
+from suimon.run import approvals, audit, doors, skip, wait, wake
 from suimon.run import cancel as cancelling
 from suimon.store import payload
 
@@ -208,7 +208,9 @@ def decide(
 
     def act() -> tuple[str | None, int]:
         with transaction(conn):
-            answer = wait.decide(conn, run_id, vertex, approve=approve, by=name, comment=comment)
+            answer = approvals.decide(
+                conn, run_id, vertex, approve=approve, by=name, comment=comment
+            )
             detail = {"vertex": vertex, "decision": answer[0], "votes": answer[1]}
             audit.note(conn, action, [run_id], actor=name, why=comment or "", detail=detail)
             return answer

@@ -252,9 +252,10 @@ def _open_parents(conn: Connection, made: Plan, parents: Sequence[Facts]) -> Non
             conn.execute(SQL.hold, {"fanouts": held})
             conn.execute(SQL.keep_roots, {"ids": [p.id for p in parents]})
             may_open(conn, parents)
+            behind = conn.execute(SQL.look_again, {"ids": [p.id for p in parents]}).fetchall()
+            pools: set[str] = {row[0] for row in behind}
             ids = [r for r, _ in made.forget]
             conn.execute(SQL.forget_steps, {"ids": ids, "vertices": [v for _, v in made.forget]})
-            pools: set[str] = set()
             for parent in parents:  # from the lowest to the root: lock order
                 # one that ran when the plan was made may have ended since: its state now counts
                 rows = conn.execute(SQL.reopen, {"ids": [parent.id]}).fetchall()

@@ -62,13 +62,37 @@ where f.parent_id = any (%(ids)s::uuid[]) and f.generation = 1
   and not exists (select from suimon.steps s where s.run_id = f.parent_id and s.vertex = f.vertex and s.status = 'succeeded')
   and exists (select from suimon.runs r where r.id = f.parent_id and r.vertex is null);
 
+-- Parents that wait for something behind the merge that opens (a decision, a time, a destination): they look again, and
+-- find their children out.
+-- name: look_again
+with behind as materialized (
+  select r.id from suimon.runs r
+  where r.id = any (%(ids)s::uuid[]) and r.status = 'waiting' and r.reason not in ('children', 'retry', 'cancelling')
+    and not r.cancel_requested
+  order by r.id for no key update
+)
+update suimon.runs r
+set status = 'queued', reason = null, wake_at = null, since = clock_timestamp(), rank = suimon.head_of(r.pool, r.priority)
+from behind b where r.id = b.id
+returning r.pool;
+
+-- With the questions they have asked and the checkpoints they have kept: all of it was about what is tried again.
 -- name: forget_steps
-delete from suimon.steps s
-using unnest(%(ids)s::uuid[], %(vertices)s::text[]) as d(id, vertex)
-where s.run_id = d.id and s.vertex = d.vertex;
+with d as materialized (
+  select * from unnest(%(ids)s::uuid[], %(vertices)s::text[]) as d(id, vertex)
+),
+questions as (delete from suimon.approvals a using d where a.run_id = d.id and a.vertex = d.vertex),
+kept as (delete from suimon.checkpoints c using d where c.run_id = d.id and c.vertex = d.vertex)
+delete from suimon.steps s using d where s.run_id = d.id and s.vertex = d.vertex;
 
 -- name: forget_failed_steps
-delete from suimon.steps where run_id = any (%(ids)s::uuid[]) and status <> 'succeeded' and status <> 'skipped';
+with bad as materialized (
+  select s.run_id, s.vertex from suimon.steps s
+  where s.run_id = any (%(ids)s::uuid[]) and s.status <> 'succeeded' and s.status <> 'skipped'
+),
+-- who rejected, or nobody in time: people are asked anew
+questions as (delete from suimon.approvals a using bad b where a.run_id = b.run_id and a.vertex = b.vertex)
+delete from suimon.steps s using bad b where s.run_id = b.run_id and s.vertex = b.vertex;
 
 -- name: reopen
 with asked as materialized (

@@ -1,23 +1,22 @@
 """running → waiting on a durable timer, a signal or an approval, and what ends such a wait.
 
 A wait holds no slot and no worker: it is a row with a reason and, if it ends by itself, the instant
-it does. Whoever ends it (``send_signal``, ``decide``) locks the run's row first, and so does
-whoever parks it, each in a statement of its own; a signal that comes while the run is being parked
-therefore finds it parked. A signal that comes early is kept, and the first one of a name wins. An
-approval is decided once, in whatever process.
+it does. Whoever ends it (``send_signal``, ``approvals.decide``) locks the run's row first, and so
+does whoever parks it, each in a statement of its own; a signal that comes while the run is being
+parked therefore finds it parked. A signal that comes early is kept, and the first one of a name
+wins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any, Final
 
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, RunNotFound
-from suimon.run import claim, finish, spawn, wake
+from suimon.run import claim, finish, retry, spawn, wake
 from suimon.run.spawn import Holder, LostRunError
 from suimon.store import payload
 from suimon.store.payload import Kept
@@ -26,6 +25,11 @@ SQL = statements(__package__, "wait.sql")
 
 #: A run that waits for a quota and for something else looks at the quota as often as this.
 QUOTA_LOOK_S: Final = 60.0
+#: What a parked run waits for when only its children are out.
+_ONLY_CHILDREN: Final[Mapping[str, Any]] = {
+    "reason": "children", "in_s": None, "signals": [], "approvals": [], "quotas": [],
+}  # fmt: skip
+_NONE: Final[Mapping[int, Sequence[str]]] = {}
 #: A signal's or a voter's name.
 NAME_CHARS: Final = 200
 
@@ -40,27 +44,7 @@ class Waited:
     in_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What was decided about an approval, by whom and when."""
-
-    decision: str
-    by: str | None
-    at: datetime | None
-    comment: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        """As the vertex's output."""
-        return {
-            "approved": self.decision in ("approved", "not_required"),
-            "decision": self.decision,
-            "by": self.by,
-            "at": self.at.isoformat() if self.at is not None else None,
-            "comment": self.comment,
-        }
-
-
-def _fence(conn: Connection, holder: Holder) -> None:
+def fence(conn: Connection, holder: Holder) -> None:
     row = conn.execute(
         SQL.fence, {"run": holder.run_id, "worker": holder.worker, "claim_no": holder.claim_no}
     ).fetchone()
@@ -83,11 +67,18 @@ class On:
 
 
 def park(
-    conn: Connection, holder: Holder, waits: Sequence[On], *, grace_s: float
+    conn: Connection,
+    holder: Holder,
+    waits: Sequence[On],
+    *,
+    grace_s: float,
+    merged: Mapping[int, Sequence[str]] = _NONE,
 ) -> tuple[bool, float | None]:
     """running → waiting on all of these. (parked, seconds to its timer); not parked: one is over.
 
-    Raises LostRunError.
+    ``merged`` is each fan-out whose merge the run has used, with the steps from there on. Where one
+    was opened again meanwhile, these steps are forgotten, with what they have asked, and the run
+    waits for its children alone. Raises LostRunError.
     """
     fanouts = sorted(w.fanout for w in waits if w.fanout is not None)
     short = sorted({w.quota for w in waits if w.quota is not None})
@@ -110,15 +101,32 @@ def park(
 
     def act() -> tuple[bool, float | None]:
         with transaction(conn):
-            for fanout in fanouts:
+            for fanout in sorted({*fanouts, *merged}):
                 conn.execute(spawn.SQL.lock, {"fanout": fanout})
-            _fence(conn, holder)
+            fence(conn, holder)
+            opened = _opened_again(conn, holder, merged)
+            if opened:
+                conn.execute(SQL.park, {**params, **_ONLY_CHILDREN, "fanouts": opened})
+                return True, None
             if short:  # who raises it comes after this, and finds the run parked
                 conn.execute(SQL.share_quotas, {"quotas": short})
             row = conn.execute(SQL.park, params).fetchone()
             return row is not None, (None if row is None else row[0])
 
     return retrying(act)
+
+
+def _opened_again(
+    conn: Connection, holder: Holder, merged: Mapping[int, Sequence[str]]
+) -> list[int]:
+    if not merged:
+        return []
+    opened = [row[0] for row in conn.execute(SQL.opened_again, {"merged": list(merged)}).fetchall()]
+    steps = sorted({step for fanout in opened for step in merged[fanout]})
+    if steps:
+        forget = {"ids": [holder.run_id] * len(steps), "vertices": steps}
+        conn.execute(retry.SQL.forget_steps, forget)
+    return opened
 
 
 def _reason(waits: Sequence[On]) -> str:
@@ -155,7 +163,7 @@ def wait_for(
     def act() -> Waited:
         large.clear()
         with transaction(conn):
-            _fence(conn, holder)
+            fence(conn, holder)
             opened = conn.execute(
                 SQL.open_step,
                 {
@@ -196,7 +204,7 @@ def open_deadline(conn: Connection, holder: Holder, vertex: str | None, deadline
 
     def act() -> float:
         with transaction(conn):
-            _fence(conn, holder)
+            fence(conn, holder)
             if vertex is None:
                 row = conn.execute(
                     claim.SQL.set_deadline,
@@ -234,7 +242,7 @@ def send_signal(conn: Connection, run_id: str, name: str, data: bytes, *, by: st
 
     def act(kept: Kept) -> bool:
         with transaction(conn):
-            status, _ = _lock_run(conn, run_id)
+            status, _ = lock_run(conn, run_id)
             if status in ("succeeded", "failed", "timed_out", "cancelled"):
                 msg = f"run {run_id} has ended ({status}); nobody would hear the signal"
                 raise Conflict(msg, hint="Signals are for runs that are not over.")
@@ -247,100 +255,14 @@ def send_signal(conn: Connection, run_id: str, name: str, data: bytes, *, by: st
             if not small:
                 kept.write(conn)
                 payload.refer(conn, [(run_id, f"signal:{name}", kept[data])])
-            _wake(conn, run_id)
+            wake_it(conn, run_id)
             return True
 
     large = [] if small else [data]
     return payload.keeping(conn, large, lambda kept: retrying(lambda: act(kept)))
 
 
-def ask(
-    conn: Connection,
-    holder: Holder,
-    vertex: str,
-    *,
-    pipeline: str,
-    show: bytes,
-    required: bool,
-    title: str | None,
-    role: str | None,
-    quorum: int,
-    expires_s: float | None,
-) -> Decision | float | None:
-    """An APPROVAL vertex: its decision, or the seconds until it expires (None: never), parked.
-
-    Raises LostRunError.
-    """
-    question = {
-        "run": holder.run_id, "vertex": vertex, "pipeline": pipeline, "title": title, "role": role,
-        "show": show.decode(), "quorum": quorum, "expires_s": expires_s, "required": required,
-    }  # fmt: skip
-
-    def act() -> Decision | float | None:
-        with transaction(conn):
-            _fence(conn, holder)
-            row = conn.execute(SQL.ask, question).fetchone()
-            assert row is not None
-            if row[0] is not None:
-                return Decision(*row[:4])
-            expired = conn.execute(SQL.expire, {"run": holder.run_id, "vertex": vertex}).fetchone()
-            if expired is not None:
-                return Decision(*expired)
-            return None if row[4] is None else float(row[4])
-
-    return retrying(act)
-
-
-def decide(
-    conn: Connection,
-    run_id: str,
-    vertex: str,
-    *,
-    approve: bool,
-    by: str,
-    comment: str | None = None,
-) -> tuple[str | None, int]:
-    """Vote on an approval. Returns (the decision if it is complete, votes so far).
-
-    Raises RunNotFound, and Conflict when it was decided already (naming the decision), has expired,
-    or this person has voted.
-    """
-
-    def act() -> tuple[str | None, int]:
-        with transaction(conn):
-            _lock_run(conn, run_id)
-            row = conn.execute(SQL.lock_approval, {"run": run_id, "vertex": vertex}).fetchone()
-            _may_vote(run_id, vertex, row, approve=approve, by=by)
-            voted = conn.execute(
-                SQL.vote,
-                {"run": run_id, "vertex": vertex, "approve": approve, "by": by, "comment": comment},
-            ).fetchone()
-            assert voted is not None
-            if voted[0] is not None:
-                _wake(conn, run_id)
-            return voted[0], int(voted[3])
-
-    return retrying(act)
-
-
-def _may_vote(run_id: str, vertex: str, row: Any, *, approve: bool, by: str) -> None:
-    if row is None:
-        msg = f'run {run_id} asks for no approval "{vertex}"'
-        raise RunNotFound(msg, hint="List what waits: suimon approvals list")
-    decision, decided_by, decided_at, _, votes, _, expired = row
-    if decision is not None:
-        when = f"{decided_at:%Y-%m-%d %H:%M:%S} UTC"
-        msg = f'"{vertex}" of run {run_id} was {decision} by {decided_by} at {when}'
-        raise Conflict(msg, hint="An approval is decided once.")
-    if expired:
-        msg = f'"{vertex}" of run {run_id} has expired'
-        raise Conflict(msg, hint="Start a new run, or retry this one once it has ended.")
-    if approve and any(vote["by"] == by for vote in votes):
-        msg = f'{by} has voted on "{vertex}" already; it needs other people'
-        raise Conflict(msg, hint="One vote a person counts towards the quorum.")
-
-
-def _lock_run(conn: Connection, run_id: str) -> tuple[str, str | None]:
+def lock_run(conn: Connection, run_id: str) -> tuple[str, str | None]:
     row = conn.execute(SQL.lock_run, {"run": run_id}).fetchone()
     if row is None:
         msg = f"there is no run {run_id}"
@@ -348,20 +270,10 @@ def _lock_run(conn: Connection, run_id: str) -> tuple[str, str | None]:
     return str(row[1]), row[2]
 
 
-def _wake(conn: Connection, run_id: str) -> None:
+def wake_it(conn: Connection, run_id: str) -> None:
     row = conn.execute(SQL.wake_waiter, {"run": run_id}).fetchone()
     if row is not None:
         wake.wake(conn, [row[0]])
-
-
-def approvals(
-    conn: Connection, *, run_id: str | None = None, all_: bool = False
-) -> list[dict[str, Any]]:
-    """Open approvals (or all), oldest first; at most 500."""
-    cursor = conn.execute(SQL.approvals, {"run": run_id, "all": all_})
-    assert cursor.description is not None
-    names = [column.name for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def send_later(conn: Connection, worker: int, tries: Sequence[tuple[str, int, float, str]]) -> Any:

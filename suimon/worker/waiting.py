@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from suimon.core import clock, jsonsafe, plan
+from suimon.core import clock, jsonsafe, plan, shape
 from suimon.core.durations import seconds
 from suimon.db.connect import Connection
 from suimon.errors import QuotaExceeded, SuimonError
-from suimon.run import spawn, step, stream, submit, wait
+from suimon.run import approvals, spawn, step, stream, submit, wait
 from suimon.run.spawn import Child, FanoutState, Holder, Policy
 from suimon.run.wait import On
 from suimon.worker.spawning import child_of_pipeline
 
 if TYPE_CHECKING:
+    from suimon.worker.drive import Drive
     from suimon.worker.held import Held
     from suimon.worker.worker import Worker
 
@@ -69,7 +70,7 @@ class Waiter:
         config = action.config
         expires = config.get("expires")
         work = functools.partial(
-            wait.ask,
+            approvals.ask,
             holder=self._worker.holder(held),
             vertex=action.vertex,
             pipeline=held.run.pipeline,
@@ -81,8 +82,8 @@ class Waiter:
             expires_s=seconds(expires) if expires is not None else None,
         )
 
-        def answered(found: wait.Decision | float | None) -> None:
-            if not isinstance(found, wait.Decision):
+        def answered(found: approvals.Decision | float | None) -> None:
+            if not isinstance(found, approvals.Decision):
                 self.not_over(held, action.vertex, On(approval=action.vertex, in_s=found))
                 return
             output = found.to_json()
@@ -233,6 +234,7 @@ class Waiter:
             holder=self._worker.holder(held),
             waits=list(drive.waits.values()),
             grace_s=drive.grace_s,
+            merged=_merged(drive),
         )
 
         def answered(found: tuple[bool, float | None]) -> None:
@@ -257,6 +259,16 @@ class Waiter:
         error: Mapping[str, Any] | None,
     ) -> None:
         self._worker.driver.step_done(held, vertex, status, 0, output, error)
+
+
+def _merged(drive: Drive) -> dict[int, list[str]]:
+    """The fan-outs whose end this run has used, each with the steps from there on."""
+    found = {}
+    for name, fanout in drive.fanouts.items():
+        steps = shape.affected_by_remerge(drive.graph, name)
+        if not steps.isdisjoint(drive.steps):
+            found[fanout.id] = sorted(steps)
+    return found
 
 
 def _one_child(

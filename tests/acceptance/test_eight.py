@@ -18,7 +18,7 @@ from support.counting_server import CountingServer
 from support.engine import Engine
 
 from suimon.db.connect import transaction
-from suimon.run import wait
+from suimon.run import approvals
 from suimon.store import secret
 from suimon.store.secret_key import KeyRing
 
@@ -32,7 +32,7 @@ def approve(engine: Engine, run: str, *, approved: bool, comment: str | None = N
         return bool(engine.sql("select 1 from suimon.approvals where run_id = %s", run))
 
     engine.until(asked, "the question to be asked")
-    wait.decide(engine.conn, run, "manager", approve=approved, by="mia", comment=comment)
+    approvals.decide(engine.conn, run, "manager", approve=approved, by="mia", comment=comment)
 
 
 def ended(engine: Engine, run: str, status: str = "succeeded") -> Any:

@@ -14,9 +14,9 @@ from support.sessions import Sessions
 from support.wait import wait_until
 
 from suimon.errors import Conflict
-from suimon.run import audit, health, operate, read, wait, why
+from suimon.run import approvals, audit, health, operate, read, wait, why
+from suimon.run.approvals import Decision
 from suimon.run.spawn import Holder
-from suimon.run.wait import Decision
 
 GRAPH: dict[str, Any] = {
     "ok": {"type": "APPROVAL", "inputs": {"show": {"$value": "the plan"}}},
@@ -42,7 +42,7 @@ def asking(lab: Lab, *, quorum: int = 1, expires_s: float | None = None) -> str:
 def ask(
     lab: Lab, holder: Holder, *, quorum: int = 1, expires_s: float | None = None
 ) -> Decision | float | None:
-    return wait.ask(
+    return approvals.ask(
         lab.conn, holder, "ok", pipeline="asks", show=b'"the plan"', required=True, title="Go on?",
         role=None, quorum=quorum, expires_s=expires_s,
     )  # fmt: skip
@@ -137,8 +137,8 @@ def test_c60_a_vote_and_the_expiry_at_the_same_moment(lab: Lab, sessions: Sessio
     row = lab.claim_run(worker, run)
     lab.sql("update suimon.approvals set expires_at = clock_timestamp() + interval '300 ms'")
     voter, clock = sessions("voter", "clock")
-    voter.hold(after=wait.SQL.vote)
-    vote = voter.start(lambda conn: wait.decide(conn, run, "ok", approve=True, by="ada"))
+    voter.hold(after=approvals.SQL.vote)
+    vote = voter.start(lambda conn: approvals.decide(conn, run, "ok", approve=True, by="ada"))
     voter.until_held()
     over = "select clock_timestamp() > expires_at from suimon.approvals"
     wait_until(lambda: lab.one(over), 10, "expired")
@@ -156,7 +156,7 @@ def test_c60_looking_decides_nothing(lab: Lab) -> None:
     """Everything that shows a run or its approval, ten times over."""
     run = asking(lab)
     for _ in range(10):
-        assert wait.approvals(lab.conn, run_id=run)[0]["decision"] is None
+        assert approvals.listed(lab.conn, run_id=run)[0]["decision"] is None
         read.show(lab.conn, run)
         why.why(lab.conn, run)
         health.overall(lab.conn)

@@ -9,7 +9,7 @@ from support.sessions import Sessions
 from suimon.db.connect import Connection
 from suimon.db.statements import Statements
 from suimon.errors import ItemsChanged
-from suimon.run import cancel, merge, rescue, retry, spawn
+from suimon.run import approvals, cancel, merge, rescue, retry, spawn, wait
 from suimon.run.claim import Claimed
 from suimon.run.finish import Ended
 from suimon.run.merge import ParentEnd
@@ -215,6 +215,38 @@ def test_17f_a_retry_meets_the_parents_end(
     assert retried.done_in() == 1
     assert finished.done_in().parked
     assert lab.status(parent.id) == "waiting"
+    lab.end(worker, lab.claim(worker))
+    assert lab.status(parent.id) == "queued"
+
+
+def test_17f_a_retry_meets_a_parent_that_begins_to_wait_behind_its_merge(
+    lab: Lab, sessions: Sessions, worker: int
+) -> None:
+    """It has asked people about the merge, and parks while that is being undone: it waits for its
+    children instead, and nobody can answer a question that nobody asks any more.
+    """
+    parent, row, children = _after_its_merge(lab, worker)
+    holder = spawn.Holder(row.id, row.claim_no, worker)
+    asked = approvals.ask(
+        lab.conn, holder, "report", pipeline="parents", show=b"1", required=True, title=None,
+        role=None, quorum=1, expires_s=None,
+    )  # fmt: skip
+    assert asked is None
+    retrier, parker = sessions("retrier", "parker")
+    retrier.hold(after=retry.SQL.reopen)
+    retried = retrier.start(_retry_one(children[0]))  # type: ignore[arg-type]
+    retrier.until_held()
+    merged = {parent.fanout.id: ["outcome", "report"]}
+    waits = [wait.On(approval="report")]
+    parked = parker.start(lambda conn: wait.park(conn, holder, waits, grace_s=10, merged=merged))
+    parker.until_blocked()
+    retrier.release()
+    assert retried.done_in() == 1
+    assert parked.done_in() == (True, None)
+    assert lab.sql("select status::text, reason from suimon.runs where id = %s", parent.id) == [
+        ("waiting", "children")
+    ]
+    assert approvals.listed(lab.conn, run_id=parent.id, all_=True) == []
     lab.end(worker, lab.claim(worker))
     assert lab.status(parent.id) == "queued"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.lab import Lab
 
 from suimon.db.connect import Connection
-from suimon.run import wait, wake
+from suimon.run import approvals, wait, wake
 from suimon.run.spawn import Holder
 
 
@@ -27,7 +27,7 @@ def test_an_approval_that_never_expires_sets_no_timer(conn: Connection) -> None:
     lab.pipeline("p")
     worker = lab.worker()
     row = lab.claim_run(worker, lab.submit("p"))
-    found = wait.ask(
+    found = approvals.ask(
         conn, Holder(row.id, row.claim_no, worker), "a", pipeline="p", show=b"{}", required=True,
         title=None, role=None, quorum=1, expires_s=None,
     )  # fmt: skip
