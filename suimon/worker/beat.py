@@ -29,6 +29,8 @@ log = logging.getLogger("suimon.worker")
 #: Of an interval: no claims after, and slots are ended after, the last accepted beat.
 STOP_CLAIMING: Final = 2.0
 END_SLOTS: Final = 2.75
+#: A beat that failed is tried again after this part of an interval: the database may be back.
+TRY_AGAIN: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -83,21 +85,28 @@ class Heart(threading.Thread):
 
     def run(self) -> None:
         conn: Connection | None = None
+        away = False
         while not self._ending.is_set():
-            began = clock.boottime()
+            began, rest = clock.boottime(), self._interval_s
             try:
                 if conn is None or conn.closed:
                     conn = connect.connect(self._url, name="beat")
                 if not self._beat(conn, began):
                     break
+                if away:
+                    log.info("heartbeats are accepted again")
+                away = False
             except (psycopg.Error, DatabaseUnavailable) as error:
-                log.warning("no heartbeat: %s", str(error).splitlines()[0] if str(error) else error)
+                if not away:
+                    text = str(error).splitlines()[0] if str(error) else error
+                    log.warning("no heartbeat: %s", text)
+                away, rest = True, TRY_AGAIN * self._interval_s
                 self._watch.forget()
                 if conn is not None:
                     conn.close()
                     conn = None
             self.check()
-            self._ending.wait(max(0.0, self._interval_s - (clock.boottime() - began)))
+            self._ending.wait(max(0.0, rest - (clock.boottime() - began)))
         if conn is not None:
             conn.close()
 
