@@ -164,6 +164,7 @@ fields = st.tuples(
 
 @pytest.mark.slow
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @settings(max_examples=8, deadline=None)
 @given(
     parts=fields,

@@ -57,6 +57,7 @@ class Life:
         self.out = Batch(self.id, f"w{self.id}")
         self.floors = Floors(workers=5)
         self.unfloored = True
+        self.tries: dict[str, Claimed] = {}  # that are to come again, until the batch is sent
 
     def work(self) -> None:
         while not self.world.stop.is_set():
@@ -89,6 +90,10 @@ class Life:
         if self.unfloored:
             claim.publish_clock(self.conn, self.pool)
         self.world.found.note("ends", len(outcome.ended))
+        for again in out.again:
+            row = self.tries.pop(again.id)
+            if again.id not in outcome.again:  # asked to stop meanwhile: a fenced end decides
+                self._ended(row, "cancelled")
         self.world._follow(self.conn, outcome.settled)
         asked = {
             tuple(row) for row in self.conn.execute(claim.SQL.cancel_requests, {"worker": self.id})
@@ -140,6 +145,7 @@ class Life:
         elif dice < 0.92:
             self._ended(row, "timed_out")
         elif dice < 0.95:
+            self.tries[row.id] = row
             self.out.again.append(
                 Again(
                     row.id,
