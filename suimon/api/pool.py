@@ -39,6 +39,8 @@ log = logging.getLogger("suimon.api")
 SQL = statements(__package__, "pool.sql")
 
 SIZE: Final = 10
+UNREACHABLE: Final = "the database cannot be reached"
+SILENT: Final = "the database does not answer"
 SLOW_SECONDS: Final = 1.5
 PROBE_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 60.0
@@ -66,7 +68,7 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: list[tuple[float, Connection]] = []
         self._busy: dict[int, tuple[float, Connection]] = {}
-        self._away: DatabaseUnavailable | None = None
+        self._away: str | None = None
         self._ending = threading.Event()
         self._pulse = threading.Thread(target=self._watch, name="suimon-pulse", daemon=True)
         self._pulse.start()
@@ -106,7 +108,7 @@ class Pool:
         while True:  # each turn drops one idle connection or ends
             with self._lock:
                 if self._away is not None:
-                    raise _again(self._away)
+                    raise _away(self._away)
                 conn = self._idle.pop()[1] if self._idle else None
             if conn is None:
                 conn = self._open()
@@ -131,8 +133,8 @@ class Pool:
         try:
             conn = connect.connect(self._url, name="serve")
         except DatabaseUnavailable as error:
-            self._is_away(error)
-            raise
+            self._is_away(UNREACHABLE, f"{error.message} ({error.detail})")
+            raise _away(UNREACHABLE) from None
         try:
             if not conn.pooled:
                 conn.execute(SQL.session, {"timeout": f"{self._statement_s * 1000:.0f}"})
@@ -144,12 +146,12 @@ class Pool:
             raise
         return conn
 
-    def _is_away(self, error: DatabaseUnavailable) -> None:
+    def _is_away(self, what: str, why: str) -> None:
         with self._lock:
             first = self._away is None
-            self._away = error
+            self._away = what
         if first:
-            log.warning("the database is away: %s", error.message)
+            log.warning("the database is away: %s", why)
 
     # ------------------------------------------------------------------ the pulse
 
@@ -195,7 +197,7 @@ class Pool:
 
     def _break(self) -> None:
         """The database does not answer: whoever waits for it is told now."""
-        self._is_away(DatabaseUnavailable("the database does not answer"))
+        self._is_away(SILENT, SILENT)
         with self._lock:
             waiting = [conn for _, conn in self._busy.values()]
             idle, self._idle = self._idle, []
@@ -224,9 +226,11 @@ def _impatient(url: str) -> str:
     return make_conninfo(url, connect_timeout=seconds or _CONNECT_SECONDS)
 
 
-def _again(error: DatabaseUnavailable) -> DatabaseUnavailable:
-    """A fresh error for each caller: an error that is raised twice grows its traceback."""
-    return DatabaseUnavailable(error.message, detail=error.detail, hint=error.hint)
+def _away(what: str) -> DatabaseUnavailable:
+    """What callers are told, strangers among them: neither where the database is nor as whom it is
+    asked. The server's log says that.
+    """
+    return DatabaseUnavailable(what, hint="Ask again soon; the server's log says more.")
 
 
 def _was_closed(conn: Connection) -> bool:

@@ -22,7 +22,7 @@ from suimon.errors import EXIT_USAGE, SuimonError
 _PREFIX = "SUIMON_"
 
 # Variables that are read elsewhere, before or outside of a command.
-OTHER_VARIABLES = ("SUIMON_PG_BIN", "SUIMON_PYTHON", "SUIMON_SLOT", "SUIMON_TEST_PG_BIN")
+OTHER_VARIABLES = ("SUIMON_PG_BIN", "SUIMON_PYTHON", "SUIMON_INSIDE_SLOT", "SUIMON_TEST_PG_BIN")
 
 
 class SettingsError(SuimonError):

@@ -249,7 +249,7 @@ class Guardian:
 
 def slot_environment(number: int, folder: str, extra: dict[str, str]) -> dict[str, str]:
     """The guardian's own clean environment, a folder for temporary files, and the slot's number."""
-    return {**os.environ, **extra, "TMPDIR": folder, "SUIMON_SLOT": str(number)}
+    return {**os.environ, **extra, "TMPDIR": folder, "SUIMON_INSIDE_SLOT": str(number)}
 
 
 def become_slot(guardian: int, descriptors: list[int], env: dict[str, str]) -> None:

@@ -37,7 +37,7 @@ class Tidy:
         self.pid = os.getpid()
         self.home = os.getcwd()  # noqa: PTH109 - compared once a run; a Path would cost more
         self.streams = (sys.stdout, sys.stderr)
-        self.temporary = os.environ.get("TMPDIR") if "SUIMON_SLOT" in os.environ else None
+        self.temporary = os.environ.get("TMPDIR") if "SUIMON_INSIDE_SLOT" in os.environ else None
         self._on_cancel = on_cancel
         # Copies far above the usual numbers, out of the way of user code that closes a few.
         self._copies = [os.dup2(fd, 200 + fd, inheritable=False) for fd in (1, 2)]

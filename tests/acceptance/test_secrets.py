@@ -100,7 +100,7 @@ def test_c63_environment_of_the_engine_visible_to_step_code(engine: Engine) -> N
     )
     seen = engine.wait(engine.submit("looks")).output
     check_unseen(engine, seen)
-    documented = {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "SUIMON_SLOT", "LC_CTYPE"}
+    documented = {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "SUIMON_INSIDE_SLOT", "LC_CTYPE"}
     extra = {name for name in seen["environ"] if not name.startswith("PYTHON")} - documented
     assert not extra, extra
     assert "worker" in seen["worker"]["cmdline"]

@@ -57,7 +57,16 @@ def check(told: list[tuple[float, httpx.Response]]) -> None:
     assert {answer.status_code for _, answer in told} == {503}
     assert all(int(answer.headers["retry-after"]) >= 1 for _, answer in told)
     assert {answer.json()["code"] for _, answer in told} == {"SUI-1001"}
+    for _, answer in told:
+        tells_nothing_of_the_way_there(answer)
     assert max(seconds for seconds, _ in told) < PROMISED_SECONDS
+
+
+def tells_nothing_of_the_way_there(answer: httpx.Response) -> None:
+    """Strangers are answered too: neither host nor user nor the driver's words are for them."""
+    assert "the database" in answer.json()["detail"]
+    for word in ("host", "port=", "user", "socket", "connection failed", "FATAL"):
+        assert word not in answer.text, answer.text
 
 
 def test_a_database_that_stops_is_503_and_one_that_returns_is_used_again(
@@ -70,6 +79,7 @@ def test_a_database_that_stops_is_503_and_one_that_returns_is_used_again(
         end()
         check(refusals(server))
         check(refusals(server, "/readyz"))
+        tells_nothing_of_the_way_there(server.post("/webhooks/none", {}))
         assert server.get("/healthz").status_code == 200
         own_server.start() if end == own_server.stop else own_server.ensure_running()
         wait_until(lambda: server.get("/readyz").status_code == 200, 40, "it is ready again")

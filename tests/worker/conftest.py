@@ -23,6 +23,6 @@ def slot_root(tmp_path: Path) -> Path:
 def slot(slot_root: Path, tmp_path: Path) -> Iterator[SlotHarness]:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    env = {"TMPDIR": str(temporary), "SUIMON_SLOT": "0"}
+    env = {"TMPDIR": str(temporary), "SUIMON_INSIDE_SLOT": "0"}
     with SlotHarness(slot_root, async_slots=4, env=env) as harness:
         yield harness

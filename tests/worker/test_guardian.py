@@ -350,7 +350,7 @@ def test_c63_a_slot_sees_nothing_of_the_engine(
     environ = seen["environ"]
     assert environ.pop("ALLOWED") == "allowed-value"
     assert environ.pop("TMPDIR") == str(tmp_path / "slots" / "slot-0")
-    assert environ.pop("SUIMON_SLOT") == "0"
+    assert environ.pop("SUIMON_INSIDE_SLOT") == "0"
     allowed = {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH"}
     assert set(environ) <= allowed
     assert seen["fds"]["0"] == "/dev/null"
