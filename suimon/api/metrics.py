@@ -32,7 +32,10 @@ METRICS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "pool_running_runs": (("pool",), "Runs held by live workers of the pool."),
     "pool_workers": (("pool",), "Live workers that claim: heard within three intervals."),
     "pool_slots": (("pool",), "Slots of those workers."),
-    "pool_starts_last_minute": (("pool",), "Runs that those workers began in the last minute."),
+    "pool_starts_last_minute": (
+        ("pool",),
+        "Runs that those workers took up in the last minute, again after each wait.",
+    ),
     "pool_ends_last_minute": (("pool",), "Runs that ended there in the last minute."),
     "pool_paused": (("pool",), "1: somebody paused the pool."),
     "pool_cap": (("pool",), "At most so many of its runs are claimed at once; absent: any number."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from suimon.cli import follow, show
@@ -23,8 +24,9 @@ def run(document: dict[str, Any], short: str | None) -> None:
             "labels": ", ".join(document["labels"] or ()) or None,
             "worker": document["worker"],
             "created": show.when(document["created_at"]),
-            "started": show.when(document["started_at"]) or None,
+            "last claimed": show.when(document["started_at"]) or None,
             "finished": show.when(document["finished_at"]) or None,
+            "in all": _in_all(document),
             "input": show.value(document["input"], longest=300),
             "output": show.value(document["output"], longest=600)
             if document["status"] == "succeeded"
@@ -37,6 +39,14 @@ def run(document: dict[str, Any], short: str | None) -> None:
     for fanout in document["fanouts"]:
         _fanout(document["id"], fanout)
     _attempts(document["attempts"])
+
+
+def _in_all(document: dict[str, Any]) -> str | None:
+    """From its birth to its end, waiting included; `last claimed` moves with every wait."""
+    if document["finished_at"] is None:
+        return None
+    born, ended = (datetime.fromisoformat(document[f"{one}_at"]) for one in ("created", "finished"))
+    return show.span((ended - born).total_seconds())
 
 
 def _item(document: dict[str, Any]) -> str | None:

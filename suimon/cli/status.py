@@ -88,7 +88,7 @@ def _numbers(found: dict[str, Any]) -> None:
             "running": _count(counts["running"], more="running" in more)
             + (f", {counts['lost']:,} without a live worker" if counts["lost"] else ""),
             "held": _held(found),
-            "last minute": f"{counts['starts_last_minute']:,} started, "
+            "last minute": f"{counts['starts_last_minute']:,} taken up, "
             f"{counts['ends_last_minute']:,} ended",
             "deliveries": waiting,
             "dead letters": _count(deliveries["dead"], more=deliveries["dead"] >= 10_000),

@@ -1,8 +1,8 @@
 -- Lists, a page at a time: children of a fan-out, log text, runs, pipelines. Nothing here writes.
 
 -- name: children
-select r.id::text, r.position, r.item_key, r.status::text, suimon.reason_of(r) as reason, r.attempt, r.duration_us,
-       r.started_at, r.finished_at, r.error::text,
+select r.id::text, r.position, r.item_key, r.status::text, suimon.reason_of(r) as reason, r.attempt,
+       nullif(r.duration_us, 0) as duration_us, r.started_at, r.finished_at, r.error::text,
        r.input::text as input, case when r.status = 'succeeded' then r.output::text end as output,
        i.sha256 as input_content, ic.size as input_bytes, o.sha256 as output_content, oc.size as output_bytes
 from suimon.runs r
@@ -28,8 +28,8 @@ where r.fanout_id = %(fanout)s and r.status in ('failed', 'timed_out', 'cancelle
 order by r.position limit %(n)s;
 
 -- name: children_at
-select r.id::text, r.position, r.item_key, r.status::text, suimon.reason_of(r) as reason, r.attempt, r.duration_us,
-       r.started_at, r.finished_at, r.error::text,
+select r.id::text, r.position, r.item_key, r.status::text, suimon.reason_of(r) as reason, r.attempt,
+       nullif(r.duration_us, 0) as duration_us, r.started_at, r.finished_at, r.error::text,
        r.input::text as input, case when r.status = 'succeeded' then r.output::text end as output,
        i.sha256 as input_content, ic.size as input_bytes, o.sha256 as output_content, oc.size as output_bytes
 from unnest(%(positions)s::int[]) as u(position)

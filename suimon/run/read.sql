@@ -1,11 +1,12 @@
 -- Everything people and programs look at; nothing here writes. Each statement is bounded: by a page, by a window of
 -- rows that it walks at most, or by what the workers hold. Counts of a fan-out come from its tally, never from its rows.
 
+-- (A duration of 0 is that of a vertex that was in no slot: a merge, a wait, a run with children. It was not measured.)
 -- name: run
 select r.id::text, r.root_id::text, r.parent_id::text, r.pipeline, r.pool, r.vertex, r.status::text,
        suimon.reason_of(r) as reason, r.attempt, r.interruptions, r.claim_no, r.priority, r.position, r.item_key,
-       r.idempotency_key, r.labels, r.lane, r.cancel_requested, r.duration_us, r.wake_at, r.deadline_at, r.created_at, r.started_at,
-       r.finished_at, r.since, w.name as worker, g.hash as graph_hash, g.body::text as graph,
+       r.idempotency_key, r.labels, r.lane, r.cancel_requested, nullif(r.duration_us, 0) as duration_us, r.wake_at,
+       r.deadline_at, r.created_at, r.started_at, r.finished_at, r.since, w.name as worker, g.hash as graph_hash, g.body::text as graph,
        r.input::text as input, i.sha256 as input_content,
        case when r.status = 'succeeded' then r.output::text end as output,
        case when r.status = 'succeeded' then o.sha256 end as output_content,
@@ -42,7 +43,7 @@ where f.parent_id = %(id)s and f.generation = 1
 order by f.id limit 100;
 
 -- name: steps
-select s.vertex, s.status, s.attempt, s.duration_us, s.ended_at, s.error::text,
+select s.vertex, s.status, s.attempt, nullif(s.duration_us, 0) as duration_us, s.ended_at, s.error::text,
        s.output::text as output, p.sha256 as output_content, c.size as output_bytes
 from suimon.steps s
 left join suimon.payloads p on s.output is null and p.run_id = s.run_id and p.name = 'step:' || s.vertex
@@ -78,7 +79,7 @@ from kind k group by k.status, k.type, k.shape order by times desc, first_positi
 select percentile_disc(array[0.5, 0.95, 0.99, 1.0]) within group (order by r.duration_us) as us, count(*) as measured
 from generate_series(0, %(made)s::int - 1, greatest(1, %(made)s::int / 50000)) as i
 join suimon.runs r on r.id = suimon.child_id(%(base)s, i)
-where r.duration_us is not null;
+where r.duration_us > 0;
 
 -- name: slowest_now
 select r.id::text, r.position, r.item_key, r.attempt, r.started_at,

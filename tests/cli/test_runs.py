@@ -40,9 +40,14 @@ def test_show_has_counts_errors_durations_and_steps(cli: Cli, fan: str) -> None:
     assert 0 <= times["p50_us"] <= times["p95_us"] <= times["p99_us"] <= times["max_us"]
     assert times["measured"] == 40
     assert [step["vertex"] for step in found["steps"]][-2:] == ["outcome", "report"]
+    measured = {step["vertex"]: step["duration_us"] is not None for step in found["steps"]}
+    assert measured == {"items": True, "kids": False, "outcome": False, "report": True}
+    assert found["duration_us"] is None, "it was in no slot itself"
     text = cli("runs", "show", fan).out
     assert "36 of 40 succeeded, 4 failed" in text
     assert "ValueError" in text
+    assert "in all" in text
+    assert " 0 us" not in text
 
 
 def test_children_by_status_position_and_page(cli: Cli, fan: str) -> None:
