@@ -1,6 +1,6 @@
 """``suimon run``: a person starts a run.
 
-A pipeline that has a limit and an unfinished run is not started over it: that run is named, and
+A pipeline that has a limit and as many unfinished runs is not started over them: one is named, and
 ``--queue`` starts another behind it. A pipeline without a limit starts always.
 """
 

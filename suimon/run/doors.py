@@ -36,7 +36,7 @@ def start(
     queue: bool = True,
     labels: Sequence[str] = (),
 ) -> Submitted:
-    """Start one run. With ``queue=False`` an unfinished run of a limited pipeline is a Conflict."""
+    """Start one run. With ``queue=False`` a pipeline whose limit is used up is a Conflict."""
     goal = submit.target(conn, pipeline)
     graph = orjson.loads(goal.graph)
     _check_labels(graph, labels)

@@ -320,6 +320,6 @@ def full(pipeline: str, max_queued: int, queued: int) -> QueueFull:
 def in_the_way(
     conn: Connection, pipeline: str, lane_name: str | None = None
 ) -> tuple[str, str] | None:
-    """(id, status) of the oldest unfinished run of this pipeline that a person's start meets."""
+    """(id, status) of the oldest unfinished run that a person's start would wait for, if any."""
     row = conn.execute(SQL.in_the_way, {"pipeline": pipeline, "lane": lane_name}).fetchone()
     return None if row is None else (str(row[0]), str(row[1]))

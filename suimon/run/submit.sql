@@ -33,8 +33,15 @@ select p.max_queued, suimon.queued_of(p.name, p.max_queued + 1) as queued from s
 -- name: labels_of
 select r.labels from suimon.runs r where r.id = %(run)s;
 
+-- As many as the limit lets live; the oldest of them, when there are so many.
 -- name: in_the_way
-select id, status from suimon.runs
-where pipeline = %(pipeline)s and parent_id is null and status in ('queued', 'running', 'waiting')
-  and (%(lane)s::text is null or lane = %(lane)s)
-order by id limit 1;
+with bound as (
+  select greatest(coalesce(p.lane_limit, 1), 1) as n from suimon.pipelines p where p.name = %(pipeline)s
+),
+met as (
+  select r.id, r.status from suimon.runs r
+  where r.pipeline = %(pipeline)s and r.parent_id is null and r.status in ('queued', 'running', 'waiting')
+    and (%(lane)s::text is null or r.lane = %(lane)s)
+  order by r.id limit (select n from bound)
+)
+select m.id, m.status from met m where (select count(*) from met) >= (select n from bound) order by m.id limit 1;

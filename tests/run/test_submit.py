@@ -8,8 +8,8 @@ import pytest
 from support.lab import Lab
 
 from suimon.db.connect import Connection, connect
-from suimon.errors import UnknownPipeline
-from suimon.run import submit
+from suimon.errors import Conflict, UnknownPipeline
+from suimon.run import doors, submit
 from suimon.run.submit import Request, Submitted
 
 
@@ -123,3 +123,15 @@ def test_a_submission_rolled_back_leaves_nothing(p: Lab) -> None:
         _ask(p.conn, b"{}", "k")
     assert p.statuses() == {}
     assert not _ask(p.conn, b"{}", "k").duplicate
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_person_starts_as_many_as_the_limit_lets_live(lab: Lab, limit: int) -> None:
+    """The next one would wait: it is refused, naming the oldest, unless that is meant."""
+    lab.pipeline("p", concurrency=limit)
+    first = [doors.start(lab.conn, "p", i, queue=False).id for i in range(limit)]
+    with pytest.raises(Conflict) as refused:
+        doors.start(lab.conn, "p", 9, queue=False)
+    assert refused.value.run_id == first[0]
+    doors.start(lab.conn, "p", 9, queue=True)
+    assert lab.one("select count(*) from suimon.runs") == limit + 1
