@@ -47,12 +47,21 @@ ON_PURPOSE: Final = frozenset(
         "no_code",
     }
 )
-#: Where to look further, by the reason; else at the pauses.
-LOOK_AT: Final = {
+#: Of those, what nobody has willed: it is said without "on purpose".
+_BY_MISHAP: Final = frozenset({"retry", "no_code"})
+#: What ends it, or where that is seen, by the reason's word; ``{name}`` is what stands behind it.
+ENDED_BY: Final = {
+    "paused": "suimon paused",
+    "approval": "suimon approvals list",
+    "signal": "suimon signal RUN {name}",
+    "timer": "suimon runs list --reason timer",
+    "retry": "suimon runs list --reason retry",
     "held": "suimon limits list",
     "limit": "suimon limits list",
+    "lane_held": "suimon runs retry {name} (or skip, or cancel)",
     "quota": "suimon quotas list",
     "storage": "suimon storage",
+    "no_code": "suimon runs list --reason no_code",
 }
 
 
@@ -140,7 +149,8 @@ class Facts:
     overdue: Sequence[tuple[str, float]] = ()  # duty, seconds since its last round
     deliveries: Count = Count()
     deliveries_stuck_s: float | None = None  # the oldest that nothing holds
-    next_at: str | None = None
+    next_at: str | None = None  # of what lies ahead
+    due_s: float | None = None  # how long ago the oldest start was due that nobody has made
     oldest_transaction_s: float | None = None
 
 
@@ -174,12 +184,28 @@ def judge(facts: Facts) -> Verdict:
     ready = sum(pool.ready.n for pool in facts.pools if not pool.paused)
     purposeful = [one for one in facts.held if one.runs and _word(one) in ON_PURPOSE]
     if not ready and not facts.running and purposeful:
-        see = LOOK_AT.get(_word(purposeful[0]), "suimon paused")
-        return Verdict("held", f"on purpose: {_listed(purposeful)}", f"See: {see}")
+        return _held(purposeful)
     if not ready and not facts.running and not facts.deliveries and not _any(facts.held):
-        after = f", next start at {_to_seconds(facts.next_at)}" if facts.next_at else ""
-        return Verdict("idle", f"nothing is queued and nothing runs{after}")
+        return _idle(facts)
     return Verdict("ok", _moving(facts))
+
+
+def _held(held: Sequence[Held]) -> Verdict:
+    """What ends it is named for each reason in the sentence, the most frequent first."""
+    mishap = any(_word(one) in _BY_MISHAP for one in held)
+    said = f"{'nothing can run now' if mishap else 'on purpose'}: {_listed(held)}"
+    named = _by_number(held)[:NAMED]
+    ends = [ENDED_BY[_word(one)].format(name=one.reason.partition(":")[2]) for one in named]
+    return Verdict("held", said, f"See: {', '.join(dict.fromkeys(ends))}")
+
+
+def _idle(facts: Facts) -> Verdict:
+    said = "nothing is queued and nothing runs"
+    if facts.due_s is not None:
+        todo = "" if any(pool.live for pool in facts.pools) else "Start a worker or a serve."
+        return Verdict("idle", f"{said}; a start has been due for {span(facts.due_s)}", todo)
+    after = f", next start at {_to_seconds(facts.next_at)}" if facts.next_at else ""
+    return Verdict("idle", said + after)
 
 
 def _to_seconds(instant: str) -> str:
@@ -281,7 +307,8 @@ def _waiting_pools(facts: Facts) -> list[Pool]:
 
 def _any_work(facts: Facts) -> bool:
     return bool(
-        facts.running or facts.deliveries or facts.next_at or _any(facts.held)
+        facts.running or facts.deliveries or facts.next_at or facts.due_s is not None
+        or _any(facts.held)
         or any(pool.ready for pool in facts.pools)
     )  # fmt: skip
 
@@ -294,8 +321,12 @@ def _word(one: Held) -> str:
     return one.reason.partition(":")[0]
 
 
+def _by_number(held: Sequence[Held]) -> list[Held]:
+    return sorted(held, key=lambda one: -one.runs.n)
+
+
 def _listed(held: Sequence[Held]) -> str:
-    ordered = sorted(held, key=lambda one: -one.runs.n)
+    ordered = _by_number(held)
     named = [
         f"{one.runs} {one.reason}{f' ({one.until})' if one.until else ''}"
         for one in ordered[:NAMED]

@@ -58,8 +58,8 @@ def overall(conn: Connection, *, old_s: float = OLD_SECONDS) -> dict[str, Any]:
     stored = pressure.state(conn)
     held = _held(conn, pools, held_back, deliveries, stored["text"])
     database = _all(conn, SQL.database, _DATABASE)[0]
-    next_start = _one(conn, SQL.next_start)
-    facts = _facts(pools, running, held, deliveries, duties, database, as_json(next_start))
+    start = _all(conn, SQL.next_start, ("next_at", "due_s"))[0]
+    facts = _facts(pools, running, held, deliveries, duties, database, start)
     problems = _problems(pools, alive, held_back, facts, duties)
     judged = verdict.judge(facts)
     return {
@@ -87,6 +87,7 @@ def overall(conn: Connection, *, old_s: float = OLD_SECONDS) -> dict[str, Any]:
         "quotas": quotas.used(conn),
         "storage": stored,
         "next_start_at": facts.next_at,
+        "start_due_s": facts.due_s,
         "database": {"reachable": True, **database},
     }
 
@@ -222,7 +223,7 @@ def _facts(
     deliveries: list[dict[str, Any]],
     duties: list[dict[str, Any]],
     database: dict[str, Any],
-    next_at: str | None,
+    start: dict[str, Any],
 ) -> Facts:
     lost = [one for one in running if one["lost"]]
     first = max(running, key=lambda one: one["for_s"] or 0.0, default=None)
@@ -252,7 +253,8 @@ def _facts(
             len(deliveries) >= _TRIGGERS or any(one["more"] for one in deliveries),
         ),
         deliveries_stuck_s=max(stuck, default=None),
-        next_at=next_at,
+        next_at=start["next_at"],
+        due_s=start["due_s"],
         oldest_transaction_s=database["oldest_transaction_s"],
     )  # fmt: skip
 

@@ -146,14 +146,14 @@ def test_deliveries_that_wait(lab: Lab) -> None:
     assert level(lab)[0] == "ok"
 
 
-def test_what_waits_on_purpose_is_named_with_its_time(lab: Lab) -> None:
+def test_what_waits_for_a_time_is_named_with_it(lab: Lab) -> None:
     lab.pipeline("p")
     worker = lab.worker()
     row = lab.claim_run(worker, lab.submit("p"))
     lab.again(worker, row, 3600.0)
     found, sentence = level(lab)
     assert found == "held"
-    assert sentence.startswith("on purpose: 1 retry (the first at ")
+    assert sentence.startswith("nothing can run now: 1 retry (the first at ")
     assert health.overall(lab.conn)["counts"]["waiting"] == 1
 
 
@@ -172,6 +172,17 @@ def test_an_idle_system_names_its_next_start(lab: Lab) -> None:
         "idle",
         "nothing is queued and nothing runs, next start at 2030-01-01T02:00:00+00:00",
     )
+
+
+def test_a_start_in_the_past_is_due_and_not_the_next(lab: Lab) -> None:
+    """As after a first deploy without a worker."""
+    lab.pipeline("p", triggers=[{"type": "EVERY", "every": "1h"}])
+    lab.sql("update suimon.triggers set next_at = clock_timestamp() - interval '125 s'")
+    lab.sql("update suimon.duties set last_at = now()")
+    found = health.overall(lab.conn)
+    assert (found["next_start_at"], found["start_due_s"] >= 125) == (None, True)
+    sentence = "nothing is queued and nothing runs; a start has been due for 2 m 5 s"
+    assert level(lab) == ("idle", sentence)
 
 
 def test_the_oldest_is_one_that_never_began_where_there_is_one(lab: Lab) -> None:
