@@ -14,6 +14,7 @@ import click
 from suimon.cli import show
 from suimon.cli.actor import audited
 from suimon.cli.options import DURATION, Place, database_options, json_option
+from suimon.core import words
 from suimon.errors import EXIT_PARTLY, InputRefused
 
 if TYPE_CHECKING:
@@ -180,7 +181,7 @@ def _requeue_all(
 
     count = dead_letter.count_dead(conn, code=code, pipeline=pipeline)
     if not as_json:
-        show.lines(f"{count:,} dead letters")
+        show.lines(words.count(count, "dead letter"))
     done = 0
     if not dry_run and count:
 

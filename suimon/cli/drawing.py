@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from suimon.cli import follow, show
+from suimon.core import words
 
 
 def run(document: dict[str, Any], short: str | None) -> None:
@@ -129,9 +130,8 @@ def retry(answer: dict[str, Any]) -> None:
     """What runs again, or would."""
     verb = "would run again" if answer["dry_run"] else "run again"
     for fanout in answer["fanouts"]:
-        show.lines(
-            f'{fanout["children"]:,} children of "{fanout["vertex"]}" {verb} (run {fanout["run"]})'
-        )
+        children = words.count(fanout["children"], "child", "children")
+        show.lines(f'{children} of "{fanout["vertex"]}" {verb} (run {fanout["run"]})')
     for one in answer["runs"]:
         show.lines(f"run {one} {verb}")
     for merge in answer["merges_again"]:

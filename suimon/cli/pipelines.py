@@ -13,6 +13,7 @@ from suimon.cli.actor import audited
 from suimon.cli.bound import BOUND
 from suimon.cli.options import Place, database_options, json_option
 from suimon.cli.pools import set_pool
+from suimon.core import words
 from suimon.core.suggest import one_of
 from suimon.errors import EXIT_NEGATIVE, UnknownPipeline
 
@@ -54,7 +55,9 @@ def check(path: str, as_json: bool) -> int:
     show.table(["PIPELINE", "VERSION", "VERTICES", "FILE"], rows)
     count = len(loaded.mistakes)
     said = {0: "no mistakes", 1: "1 mistake"}.get(count, f"{count} mistakes")
-    show.lines(f"{len(rows)} pipelines, {len(loaded.tasks)} tasks, {said}")
+    show.lines(
+        f"{words.count(len(rows), 'pipeline')}, {words.count(len(loaded.tasks), 'task')}, {said}"
+    )
     return code
 
 

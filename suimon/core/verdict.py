@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
+from suimon.core import words
+
 Level = Literal["stopped", "slow", "held", "idle", "ok"]
 
 #: A ready run may wait this long before anybody calls it slow, or a free worker stuck.
@@ -236,7 +238,8 @@ def _stopped(facts: Facts) -> Verdict | None:
     if stuck is not None and stuck > DELIVERY_SECONDS:
         return Verdict(
             "stopped",
-            f"deliveries do not become runs: {facts.deliveries} wait, the oldest for {span(stuck)}",
+            f"deliveries do not become runs: {_wait(facts.deliveries)}, "
+            f"the oldest for {span(stuck)}",
             "Start a worker or a serve; see its log.",
         )
     for pool in _waiting_pools(facts):
@@ -250,9 +253,10 @@ def _stopped(facts: Facts) -> Verdict | None:
                 "A lock or a stuck process: suimon doctor",
             )
     if facts.lost and facts.lost_s > LOST_SECONDS:
+        not_taken = words.pick(facts.lost.n, "is not", "are not", more=facts.lost.more)
         return Verdict(
             "stopped",
-            f"{_runs(facts.lost)} of dead workers are not taken back, for {span(facts.lost_s)}",
+            f"{_runs(facts.lost)} of dead workers {not_taken} taken back, for {span(facts.lost_s)}",
             "Start a worker: any pool will do.",
         )
     return None
@@ -274,7 +278,7 @@ def _slow(facts: Facts) -> Verdict | None:
             return Verdict(
                 "slow",
                 f"pool {pool.name} is saturated: {pool.starts:,} started in the last minute, "
-                f"{pool.ready} wait{eta}",
+                f"{_wait(pool.ready)}{eta}",
                 pool.more,
             )
         if not pool.starts:
@@ -287,7 +291,7 @@ def _slow(facts: Facts) -> Verdict | None:
             return Verdict(
                 "slow",
                 f"pool {pool.name} is full of long runs: {pool.running:,} in {pool.places:,} "
-                f"{'places under its cap' if pool.capped else 'slots'}, {pool.ready} wait{run}",
+                f"{'places under its cap' if pool.capped else 'slots'}, {_wait(pool.ready)}{run}",
                 pool.more,
             )
         return Verdict(
@@ -343,8 +347,7 @@ def _moving(facts: Facts) -> str:
     starts = sum(pool.starts for pool in facts.pools)
     parts = [f"{facts.running} running", f"{ready} ready", f"{starts:,} started in the last minute"]
     if facts.deliveries:
-        wait = "delivery waits" if str(facts.deliveries) == "1" else "deliveries wait"
-        parts.append(f"{facts.deliveries} {wait}")
+        parts.append(_deliveries(facts.deliveries))
     others = [one for one in facts.held if one.runs]
     if others:
         parts.append(f"held: {_listed(others)}")
@@ -352,7 +355,15 @@ def _moving(facts: Facts) -> str:
 
 
 def _runs(count: Count) -> str:
-    return "1 run" if (count.n, count.more) == (1, False) else f"{count} runs"
+    return words.count(count.n, "run", more=count.more)
+
+
+def _wait(count: Count) -> str:
+    return words.count(count.n, "waits", "wait", more=count.more)
+
+
+def _deliveries(count: Count) -> str:
+    return words.count(count.n, "delivery waits", "deliveries wait", more=count.more)
 
 
 def span(seconds: float) -> str:

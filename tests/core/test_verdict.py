@@ -77,7 +77,7 @@ class TestStopped:
 
     def test_runs_of_dead_workers_are_not_taken_back(self) -> None:
         found = judge(facts(lost=Count(1), lost_s=LOST_SECONDS + 30))
-        assert str(found) == "STOPPED  1 run of dead workers are not taken back, for 2 m"
+        assert str(found) == "STOPPED  1 run of dead workers is not taken back, for 2 m"
         assert judge(facts(lost=Count(1), lost_s=LOST_SECONDS)).level != "stopped"
 
 

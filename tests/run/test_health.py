@@ -111,7 +111,7 @@ def test_runs_whose_worker_is_gone_are_lost(lab: Lab, how: str) -> None:
     lab.sql("update suimon.workers set left_at = beat_at where dead")
     assert level(lab) == (
         "stopped",
-        "1 run of dead workers are not taken back, for 3 m 20 s",
+        "1 run of dead workers is not taken back, for 3 m 20 s",
     )
     assert health.overall(lab.conn)["counts"]["lost"] == 1
 
