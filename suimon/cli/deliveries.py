@@ -109,10 +109,18 @@ def show_(delivery: str, as_json: bool, place: Place) -> None:
     if as_json:
         show.as_json(found)
         return
-    plain = {name: one for name, one in found.items() if name not in ("input", "detail")}
+    plain = {
+        name: show.when(one) or None if name.endswith("_at") else _plain(one)
+        for name, one in found.items()
+        if name not in ("input", "detail")
+    }
     show.pairs({**plain, "input": None if found["input"] is None else show.value(found["input"])})
     if found["detail"]:
         show.pairs({"detail": show.value(found["detail"])})
+
+
+def _plain(value: Any) -> Any:
+    return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
 @deliveries.command()

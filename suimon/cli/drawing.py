@@ -17,6 +17,7 @@ def run(document: dict[str, Any], short: str | None) -> None:
             "pipeline": document["pipeline"],
             "status": document["status"] + (f" ({short})" if short else ""),
             "parent": document["parent_id"],
+            "vertex": document["vertex"],
             "item": _item(document),
             "attempt": document["attempt"] or None,
             "interrupted": document["interruptions"] or None,
@@ -36,7 +37,7 @@ def run(document: dict[str, Any], short: str | None) -> None:
     )
     _steps(document)
     for fanout in document["fanouts"]:
-        _fanout(document["id"], fanout)
+        _fanout(document, fanout)
     _attempts(document["attempts"])
 
 
@@ -71,12 +72,18 @@ def _steps(document: dict[str, Any]) -> None:
     show.table(["STEP", "TYPE", "STATUS", "TRIES", "TOOK", "WHY"], rows)
 
 
-def _fanout(run_id: str, fanout: dict[str, Any]) -> None:
+def _fanout(document: dict[str, Any], fanout: dict[str, Any]) -> None:
     show.lines()
+    run_id, counts = document["id"], fanout["counts"]
     verdict = f", {fanout['verdict']}" if fanout["verdict"] else ""
     tolerated = fanout["allowed_failures"]
-    text = f'fan-out "{fanout["vertex"]}": {fanout["state"]}{verdict}; '
-    text += follow.counts_text(fanout["counts"])
+    if document["finished_at"] and fanout["state"] == "open" and counts["expected"] is None:
+        made = words.count(counts["total"], "child", "children")
+        text = f'fan-out "{fanout["vertex"]}": given up, its list was not read to its end; {made}'
+        text += f" made, {counts['succeeded']:,} succeeded" if counts["total"] else " made"
+    else:
+        text = f'fan-out "{fanout["vertex"]}": {fanout["state"]}{verdict}; '
+        text += follow.counts_text(counts)
     show.lines(text + (f"; at most {tolerated:,} may fail" if tolerated else ""))
     times = fanout["durations"]
     if times:

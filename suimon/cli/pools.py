@@ -154,7 +154,8 @@ def limit(
     if as_json:
         show.as_json({"id": full, "vertex": vertex, "concurrency": wanted, "before": before})
         return
-    show.lines(f"{vertex}: at most {number} children at a time (before: {before or 'none'})")
+    most = words.count(number, "child", "children") if isinstance(number, int) else "any number"
+    show.lines(f"{vertex}: at most {most} at a time (before: {before or 'none'})")
 
 
 def _tell(found: dict[str, Any], *, as_json: bool) -> None:

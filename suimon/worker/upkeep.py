@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from suimon.core import clock
+from suimon.core import clock, words
 from suimon.db import connect
 from suimon.db.connect import Connection
 from suimon.duties import doors, sweep
@@ -203,7 +203,7 @@ class Upkeep(threading.Thread):
     def _rescue(self, conn: Connection) -> None:
         count, follows = rescue.rescue(conn)
         if count:
-            log.warning("took back %d runs of dead workers", count)
+            log.warning("took back %s of dead workers", words.count(count, "run"))
         self._follow(conn, follows)
 
     def _follow(self, conn: Connection, follows: finish.Settled) -> None:

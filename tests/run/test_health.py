@@ -137,7 +137,7 @@ def test_deliveries_that_wait(lab: Lab) -> None:
     )
     assert level(lab) == (
         "stopped",
-        "deliveries do not become runs: 1 wait, the oldest for 6 m",
+        "deliveries do not become runs: 1 waits, the oldest for 6 m",
     )
     pause.pause(lab.conn, "pipeline:p", "me", triggers_only=True)
     assert level(lab) == ("held", "on purpose: 1 paused:triggers:p (deliveries)")

@@ -70,7 +70,7 @@ def test_children_says_how_many_are_out(lab: Lab) -> None:
     lab.pipeline("p", SPAWN_GRAPH)
     parent = lab.fan_out(lab.worker(), "p", 24)
     answer = told(lab, parent.id, "children")
-    assert '"kids": 0/24 ended' in answer["held_by"]
+    assert '"kids": 0 of 24 ended' in answer["held_by"]
 
 
 def test_children_says_what_those_that_wait_wait_for(lab: Lab) -> None:
