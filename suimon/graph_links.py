@@ -142,7 +142,7 @@ def _check_merge_path(
 ) -> None:
     if not rest:
         if is_items:
-            hint = "make the list in a task and refer to its result"
+            hint: str | None = "make the list in a task and refer to its result"
             notes.add(vertex, field, f'the result of the MERGE "{root}" is not a list', hint)
         return
     if rest[0] in _STREAMS:

@@ -57,11 +57,13 @@ class Loaded:
     output: str = ""
     #: By name, as a definition writes them; deployed beside the graphs.
     destinations: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    #: Files that look like definitions and are not read as such.
+    left_out: tuple[str, ...] = ()
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What is no mistake and still should be known before it is relied on."""
-        return tuple(
+        return self.left_out + tuple(
             f"{one.name}: /webhooks/{slug} has no secret; it is answered on loopback only"
             for one in self.pipelines
             for slug in open_doors(one.graph)
@@ -169,6 +171,7 @@ def _from_json(document: Mapping[str, Any], output: str) -> Loaded:
         mistakes=tuple(Mistake.from_json(parts) for parts in document["mistakes"]),
         output=output,
         destinations=document["destinations"],
+        left_out=tuple(document["warnings"]),
     )
 
 

@@ -31,6 +31,11 @@ _LOOKS_LIKE_ONE: Final = re.compile(rb'"suimon"\s*:')
 _YAML_LOOKS_LIKE_ONE: Final = re.compile(
     rb"""^(?:--- +)?(?:\{\s*)?["']?suimon["']?\s*:""", re.MULTILINE
 )
+# One that has vertices and no such key is nearly always a definition whose author left it out.
+_HAS_VERTICES: Final = re.compile(rb'"vertices"\s*:\s*\{')
+_YAML_HAS_VERTICES: Final = re.compile(
+    rb"""^(?:--- +)?(?:\{\s*)?["']?vertices["']?\s*:""", re.MULTILINE
+)
 _HEAD_BYTES: Final = 64 * 1024
 
 
@@ -57,6 +62,7 @@ class Reader:
         self.lines: dict[tuple[str, str | None], tuple[str, int]] = {}
         self.mistakes: list[Mistake] = []
         self.destinations: dict[str, tuple[dict[str, Any], str, int]] = {}
+        self.warnings: list[str] = []
         self.broken: set[str] = set()  # names whose own mistakes are told already
         self._seen: set[int] = set()
 
@@ -89,6 +95,7 @@ class Reader:
             "destinations": {name: one[0] for name, one in sorted(self.destinations.items())},
             "tasks": {name: info.to_json() for name, info in sorted(self.tasks.items())},
             "mistakes": [mistake.to_json() for mistake in self.mistakes],
+            "warnings": self.warnings,
         }
 
     # ----------------------------------------------------------------- Python
@@ -184,6 +191,7 @@ class Reader:
             with file.open("rb") as stream:
                 head = stream.read(_HEAD_BYTES)
                 if Path(self.path).absolute() != file and not looks_like_one(head):
+                    self._tell_if_one(head, shown, is_yaml=is_yaml)
                     return  # data that happens to be JSON or YAML
                 text = head + stream.read(MAX_TEXT_BYTES + 1 - len(head))
         except OSError as error:
@@ -203,6 +211,13 @@ class Reader:
                     line = line_of(parsed.lines, vertex, None)
                     self.lines[name, vertex] = (shown, line or 0)
             self._add_graph(parsed.graph, shown, parsed.lines.get(("pipeline",)))
+
+    def _tell_if_one(self, head: bytes, shown: str, *, is_yaml: bool) -> None:
+        """No mistake, since a folder may hold other files; silence would look like deployed."""
+        if (_YAML_HAS_VERTICES if is_yaml else _HAS_VERTICES).search(head):
+            key = "suimon: 1" if is_yaml else '"suimon": 1'
+            text = f"{shown} has vertices but not the key {key}: it is not read as a pipeline"
+            self.warnings.append(f"{text}; if it is one, write {key} at its top")
 
     # ----------------------------------------------------------------- helpers
 

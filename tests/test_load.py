@@ -132,6 +132,26 @@ def test_all_mistakes_of_all_files_come_at_once(tmp_path: Path) -> None:
         loaded.check()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("left.yaml", "pipeline: y\nvertices:\n  a: {type: TASK}\n", "suimon: 1"),
+        ("left.json", '{"pipeline": "y", "vertices": {"a": {}}}', '"suimon": 1'),
+    ],
+)
+def test_a_definition_without_its_key_is_told(
+    tmp_path: Path, name: str, text: str, key: str
+) -> None:
+    """It is no mistake, since a folder may hold other files, and no silence either."""
+    write(tmp_path, name, text)
+    write(tmp_path, "compose.yaml", "services:\n  a:\n    vertices: 3\n")
+    write(tmp_path, "data.json", '{"vertices": [1, 2]}')
+    loaded = load_path(tmp_path).check()
+    assert loaded.pipelines == ()
+    (warning,) = loaded.warnings
+    assert warning.startswith(f"{name} has vertices but not the key {key}")
+
+
 def test_two_pipelines_of_one_name_are_refused(tmp_path: Path) -> None:
     write(tmp_path, "a.py", ORDERS)
     write(tmp_path, "b.py", ORDERS)

@@ -174,12 +174,13 @@ def retry_many(asked: shapes.ManyRetry, place: Place) -> Response:
 @api.post("/bulk/cancel", responses=gives(shapes.Thing, 202))
 def cancel_many(asked: shapes.Many, place: Place) -> Response:
     """Ask many to stop, by ids or by a filter; at most `limit` of a filter's."""
+    code = 200 if asked.dry_run else 202
     with place.connection() as conn:
         if asked.filter is not None:
-            return answers.json(_by_filter(conn, asked, acts.LIVE, many.cancel_all), 202)
+            return answers.json(_by_filter(conn, asked, acts.LIVE, many.cancel_all), code)
         ids = _ids(conn, asked)
         answer = acts.cancel(conn, ids, actor=asked.by, why=asked.why, dry_run=asked.dry_run)
-        return answers.json(answer, 202)
+        return answers.json(answer, code)
 
 
 def _retry_ids(conn: Connection, asked: shapes.ManyRetry) -> dict[str, Any]:

@@ -7,9 +7,10 @@ whether the named functions exist.
 
 from __future__ import annotations
 
+import dataclasses
 import os.path
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Final
 
 import orjson
@@ -25,6 +26,7 @@ from suimon.run.deploy import Definition
 api = router("pipelines")
 
 _ADDRESS: Final = re.compile(r"^[a-z][a-z0-9+.-]*://")
+_UNKNOWN: Final = re.compile(r'there is no pipeline "(.*)"')
 #: A drawing holds names of somebody else; nothing in it is ever run.
 _STILL: Final = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
@@ -113,7 +115,12 @@ def _mark(name: str, found: limits.Limits) -> str:
 @api.post("/deployments", responses=gives(shapes.Thing))
 def deployed(asked: shapes.Deployment, place: Place) -> Response:
     """Make these graphs what new runs use, all of them or none; `dry_run` only checks them."""
-    made = definitions(asked.pipelines)
+    try:
+        made = definitions(asked.pipelines)
+    except DefinitionError as error:
+        with place.connection() as conn:
+            known = {one["name"] for one in pages.pipelines(conn)}
+        raise DefinitionError(_of_deployed(error.mistakes, known)) from None
     if asked.dry_run:
         found = [{"name": one.name, "hash": one.hash, "what": "checked"} for one in made]
     else:
@@ -151,6 +158,21 @@ def definitions(given: Sequence[dict[str, Any]]) -> list[Definition]:
     if mistakes:
         raise DefinitionError(mistakes)
     return [Definition(one["pipeline"], graph.graph_hash(one), one, declared) for one in graphs]
+
+
+def _of_deployed(mistakes: Sequence[Mistake], known: Collection[str]) -> list[Mistake]:
+    """Who names a pipeline that is deployed has to send it along; else all there are are named."""
+    found = []
+    for one in mistakes:
+        target = _UNKNOWN.fullmatch(one.message) if one.field == "config.pipeline" else None
+        if target is None or not known:
+            found.append(one)
+            continue
+        hint = f"deployed: {', '.join(sorted(known)[:20])}; send the one you mean along"
+        if target[1] in known:
+            hint = "it is deployed; send its graph along, so that both are checked together"
+        found.append(dataclasses.replace(one, hint=hint))
+    return found
 
 
 def _is_relative(path: str) -> bool:

@@ -27,6 +27,7 @@ from suimon.api import app
 from suimon.api.address import Address, address_of, bound
 from suimon.api.guard import OWN_NAMES, Rules
 from suimon.api.pool import SIZE
+from suimon.core import words
 from suimon.errors import EXIT_VERSION
 from suimon.store.secret_key import KeyRing
 from suimon.worker.keeper import Keeper
@@ -243,7 +244,7 @@ def _leave_if_held(code: int) -> None:
     """A thread that still waits for the database must not keep a process that was told to end."""
     others = [one for one in threading.enumerate() if one is not threading.main_thread()]
     if any(not one.daemon for one in others):
-        log.warning("leaving with %d requests unanswered", len(others))
+        log.warning("leaving with %s unanswered", words.count(len(others), "request"))
         logging.shutdown()
         sys.stderr.flush()
         os._exit(code)

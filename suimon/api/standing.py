@@ -11,7 +11,7 @@ from pydantic import Field
 from suimon.api import answers, shapes
 from suimon.api.common import Named, Place, gives, router
 from suimon.api.shapes import Act, Name, Text
-from suimon.core import secret_names
+from suimon.core import secret_names, words
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.errors import Conflict, NotThere, SecretMissing
 from suimon.outbox import notify
@@ -214,7 +214,7 @@ def forget(name: Named, asked: Annotated[ForceQuery, Query()], place: Place) -> 
         uses = list(secret_uses.uses(conn, secret_names.STORED + name))
         if uses and not asked.force:
             listed = "; ".join(f"{one.pipeline}: {one.where}" for one in uses[:_SHOWN])
-            msg = f'the secret "{name}" is used in {len(uses)} places'
+            msg = f'the secret "{name}" is used in {words.count(len(uses), "place")}'
             raise Conflict(msg, detail=listed, hint="Deploy without it first, or ?force=true")
         if not retrying(lambda: _forget(conn, name, len(uses))):
             msg = f'there is no secret "{name}"'

@@ -29,7 +29,7 @@ from suimon.api import problems
 from suimon.api.pool import Pool
 from suimon.core import clock
 from suimon.db.connect import Connection
-from suimon.errors import DatabaseUnavailable
+from suimon.errors import DatabaseUnavailable, QuotaExceeded
 from suimon.graph_triggers import slug as slug_problem
 from suimon.store.secret_key import KeyRing
 from suimon.triggers import webhook
@@ -212,7 +212,7 @@ def _answer(reply: Reply) -> Response:
 def _problem(refused: Refused) -> Response:
     about: dict[str, Any] = {
         "type": "/docs/doors#webhooks",
-        "title": _TITLES.get(refused.status, "Refused"),
+        "title": _title(refused),
         "status": refused.status,
         "code": refused.code,
         "detail": refused.told,
@@ -221,6 +221,13 @@ def _problem(refused: Refused) -> Response:
     if refused.retry_after_s is not None:
         headers["Retry-After"] = str(refused.retry_after_s)
     return Response(orjson.dumps(about), refused.status, headers, problems.MEDIA)
+
+
+def _title(refused: Refused) -> str:
+    """A 429 may be a full queue or a quota; the last one is called as everywhere."""
+    if refused.code == "quota":
+        return problems.title(QuotaExceeded)
+    return _TITLES.get(refused.status, "Refused")
 
 
 def _not_now(error: DatabaseUnavailable | psycopg.Error) -> Response:

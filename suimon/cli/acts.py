@@ -16,7 +16,7 @@ import click
 from suimon.cli import drawing, follow, show
 from suimon.cli.actor import audited
 from suimon.cli.options import Place, database_options, json_option
-from suimon.core import clock
+from suimon.core import clock, words
 from suimon.errors import EXIT_PARTLY, InputRefused
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def skip(run_id: str, who: str, reason: str, as_json: bool, place: Place) -> Non
     if done.merges_again:
         show.lines(f'the merge of "{done.vertex}" runs again without run {full}')
     elif done.vertex is not None:
-        others = f"{done.bad} others still do"
+        others = words.count(done.bad, "other still does", "others still do")
         show.lines(f'the merge of "{done.vertex}" does not count run {full}; {others}')
 
 
@@ -211,8 +211,8 @@ def priority(
         given = {"id": full, "priority": priority}
         show.as_json({**given, "runs": moved.runs, "queued": moved.queued})
     else:
-        text = f"{moved.runs:,} runs have priority {priority}"
-        show.lines(f"{text}; {moved.queued:,} of them are next in it")
+        text = f"{words.count(moved.runs, 'run has', 'runs have')} priority {priority}"
+        show.lines(f"{text}; {words.count(moved.queued, 'of them is', 'of them are')} next in it")
 
 
 def _ids_or_filter(run_ids: Sequence[str], wanted: str | None) -> None:

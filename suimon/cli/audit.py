@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Final
+
 import click
-import orjson
 
 from suimon.cli import show
 from suimon.cli.options import Place, database_options, json_option
+
+#: Characters of a summary; the whole is in --json.
+_LONGEST: Final = 80
+#: Words of a list that are shown; of a longer one its length.
+_FEW: Final = 4
+_COUNTED: Final = {"runs": "run", "children": "child"}
 
 
 @click.group()
@@ -50,10 +58,59 @@ def list_(
             one["action"],
             one["target"],
             (one["detail"] or {}).get("why"),
-            orjson.dumps({k: v for k, v in (one["detail"] or {}).items() if k != "why"}).decode(),
+            _summary(one["detail"] or {}),
         )
         for one in found
     ]
     more = f"{limit} shown; more: --before {rows[-1][0]}" if len(rows) == limit else None
     columns = ["NUMBER", "AT", "WHO", "DID", "TO", "WHY", "DETAIL"]
     show.table(columns, rows, footer=more)
+
+
+def _summary(detail: Mapping[str, Any]) -> str:
+    """What belongs to the act, in one short line: changes as `x 1 -> 2`, long lists as numbers."""
+    parts = {name: value for name, value in detail.items() if name != "why"}
+    found = _changes(parts.pop("from"), parts.pop("to")) if {"from", "to"} <= set(parts) else []
+    found += [text for name, value in parts.items() if (text := _part(name, value))]
+    text = ", ".join(found)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _changes(before: Any, after: Any) -> list[str]:
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return [f"{_word(before)} -> {_word(after)}"]
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return [f"{n} {_word(before.get(n))} -> {_word(after.get(n))}" for n in changed]
+
+
+def _part(name: str, value: Any) -> str:
+    """One part of a detail; what is off or empty is left out."""
+    said = name.replace("_", " ")
+    if value is None or value is False or value in ("", [], {}):
+        return ""
+    if value is True:
+        return said
+    if name in _COUNTED:
+        number = value if isinstance(value, int) else len(value)
+        return f"{number:,} {_COUNTED[name] if number == 1 else name}"
+    if isinstance(value, list | dict):
+        return f"{said}: {_few(value)}"
+    return f"{said} {_word(value)}"
+
+
+def _few(value: list[Any] | dict[str, Any]) -> str:
+    """Its words, if they are few and plain; else how many there are."""
+    inner = value if isinstance(value, list) else list(value.values())
+    if len(value) > _FEW or any(isinstance(one, list | dict) for one in inner):
+        return f"{len(value):,}"
+    if isinstance(value, list):
+        return ", ".join(map(_word, value))
+    return ", ".join(f"{name} {_word(one)}" for name, one in value.items())
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return _few(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

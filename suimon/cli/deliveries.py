@@ -14,6 +14,7 @@ import click
 from suimon.cli import show
 from suimon.cli.actor import audited
 from suimon.cli.options import DURATION, Place, database_options, json_option
+from suimon.core import words
 from suimon.errors import EXIT_PARTLY, InputRefused
 
 if TYPE_CHECKING:
@@ -108,10 +109,18 @@ def show_(delivery: str, as_json: bool, place: Place) -> None:
     if as_json:
         show.as_json(found)
         return
-    plain = {name: one for name, one in found.items() if name not in ("input", "detail")}
+    plain = {
+        name: show.when(one) or None if name.endswith("_at") else _plain(one)
+        for name, one in found.items()
+        if name not in ("input", "detail")
+    }
     show.pairs({**plain, "input": None if found["input"] is None else show.value(found["input"])})
     if found["detail"]:
         show.pairs({"detail": show.value(found["detail"])})
+
+
+def _plain(value: Any) -> Any:
+    return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
 @deliveries.command()
@@ -180,7 +189,7 @@ def _requeue_all(
 
     count = dead_letter.count_dead(conn, code=code, pipeline=pipeline)
     if not as_json:
-        show.lines(f"{count:,} dead letters")
+        show.lines(words.count(count, "dead letter"))
     done = 0
     if not dry_run and count:
 

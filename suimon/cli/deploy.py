@@ -6,6 +6,7 @@ comes back, and stores all of it in one transaction or nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,21 @@ if TYPE_CHECKING:
     from suimon.run.deploy import Definition
 
 
-def definitions(path: str) -> list[Definition]:
-    """The checked pipelines below PATH. Raises DefinitionError with all mistakes, LoadFailed."""
+def definitions(path: str, tell: Callable[[str], None] | None = None) -> list[Definition]:
+    """The checked pipelines below PATH. Raises DefinitionError with all mistakes, LoadFailed.
+
+    ``tell`` gets each file that was left out; without one it goes to standard error.
+    """
     from suimon.load import load_path
     from suimon.run.deploy import Definition
 
-    loaded = load_path(path).check()
+    loaded = load_path(path)
+    for warning in loaded.left_out:
+        if tell is None:
+            show.error_lines(f"warning: {warning}")
+        else:
+            tell(warning)
+    loaded.check()
     beside = loaded.destinations
     return [Definition(one.name, one.hash, one.graph, beside) for one in loaded.pipelines]
 

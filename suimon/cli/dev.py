@@ -18,7 +18,7 @@ from typing import Final
 import click
 
 from suimon.cli import show
-from suimon.core import clock, settings
+from suimon.core import clock, settings, words
 from suimon.errors import SuimonError
 
 _LOOK_SECONDS: Final = 1.0
@@ -199,7 +199,9 @@ class Session:
             slots=self._found.slots,
             listen_url=self._found.listen_url if self._database.server is None else None,
         )
-        self.say(f"worker: process {self._worker.process.pid}, {self._found.slots} slots")
+        self.say(
+            f"worker: process {self._worker.process.pid}, {words.count(self._found.slots, 'slot')}"
+        )
 
     def _start_server(self) -> None:
         """The HTTP API, at the usual port or the next free one; it says where it listens."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from suimon.cli import follow, show
+from suimon.core import words
 
 
 def run(document: dict[str, Any], short: str | None) -> None:
@@ -17,6 +18,7 @@ def run(document: dict[str, Any], short: str | None) -> None:
             "pipeline": document["pipeline"],
             "status": document["status"] + (f" ({short})" if short else ""),
             "parent": document["parent_id"],
+            "vertex": document["vertex"],
             "item": _item(document),
             "attempt": document["attempt"] or None,
             "interrupted": document["interruptions"] or None,
@@ -37,7 +39,7 @@ def run(document: dict[str, Any], short: str | None) -> None:
     )
     _steps(document)
     for fanout in document["fanouts"]:
-        _fanout(document["id"], fanout)
+        _fanout(document, fanout)
     _attempts(document["attempts"])
 
 
@@ -80,12 +82,18 @@ def _steps(document: dict[str, Any]) -> None:
     show.table(["STEP", "TYPE", "STATUS", "TRIES", "TOOK", "WHY"], rows)
 
 
-def _fanout(run_id: str, fanout: dict[str, Any]) -> None:
+def _fanout(document: dict[str, Any], fanout: dict[str, Any]) -> None:
     show.lines()
+    run_id, counts = document["id"], fanout["counts"]
     verdict = f", {fanout['verdict']}" if fanout["verdict"] else ""
     tolerated = fanout["allowed_failures"]
-    text = f'fan-out "{fanout["vertex"]}": {fanout["state"]}{verdict}; '
-    text += follow.counts_text(fanout["counts"])
+    if document["finished_at"] and fanout["state"] == "open" and counts["expected"] is None:
+        made = words.count(counts["total"], "child", "children")
+        text = f'fan-out "{fanout["vertex"]}": given up, its list was not read to its end; {made}'
+        text += f" made, {counts['succeeded']:,} succeeded" if counts["total"] else " made"
+    else:
+        text = f'fan-out "{fanout["vertex"]}": {fanout["state"]}{verdict}; '
+        text += follow.counts_text(counts)
     show.lines(text + (f"; at most {tolerated:,} may fail" if tolerated else ""))
     times = fanout["durations"]
     if times:
@@ -139,9 +147,8 @@ def retry(answer: dict[str, Any]) -> None:
     """What runs again, or would."""
     verb = "would run again" if answer["dry_run"] else "run again"
     for fanout in answer["fanouts"]:
-        show.lines(
-            f'{fanout["children"]:,} children of "{fanout["vertex"]}" {verb} (run {fanout["run"]})'
-        )
+        children = words.count(fanout["children"], "child", "children")
+        show.lines(f'{children} of "{fanout["vertex"]}" {verb} (run {fanout["run"]})')
     for one in answer["runs"]:
         show.lines(f"run {one} {verb}")
     for merge in answer["merges_again"]:

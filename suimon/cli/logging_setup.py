@@ -52,3 +52,5 @@ def start(form: str, *, verbose: bool, access: bool = False) -> None:
     logging.getLogger("suimon.access").setLevel(logging.INFO if access else logging.WARNING)
     for name in ("asyncio", "uvicorn.error", "watchfiles.main"):  # their daily news are nobody's
         logging.getLogger(name).setLevel(logging.WARNING)
+    # (it warns of what it ignores while a connection breaks; who held that says it in our words)
+    logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -10,6 +10,7 @@ import click
 from suimon.cli import show
 from suimon.cli.actor import audited
 from suimon.cli.options import Place, database_options, json_option
+from suimon.core import words
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KINDS: Final = click.Choice(["pipeline", "trigger", "pool", "destination"])
@@ -76,7 +77,11 @@ def resume(
     if not answer["resumed"]:
         show.lines(f"{kind} {name} was not paused")
         return
-    let_in = f"; {answer['let_in']:,} runs are in the queue again" if answer["let_in"] else ""
+    let_in = (
+        f"; {words.count(answer['let_in'], 'run is', 'runs are')} in the queue again"
+        if answer["let_in"]
+        else ""
+    )
     show.lines(f"{kind} {name} goes on{let_in}")
 
 

@@ -13,6 +13,7 @@ from suimon.cli.actor import audited
 from suimon.cli.bound import BOUND
 from suimon.cli.options import Place, database_options, json_option
 from suimon.cli.pools import set_pool
+from suimon.core import words
 from suimon.core.suggest import one_of
 from suimon.errors import EXIT_NEGATIVE, UnknownPipeline
 
@@ -54,7 +55,9 @@ def check(path: str, as_json: bool) -> int:
     show.table(["PIPELINE", "VERSION", "VERTICES", "FILE"], rows)
     count = len(loaded.mistakes)
     said = {0: "no mistakes", 1: "1 mistake"}.get(count, f"{count} mistakes")
-    show.lines(f"{len(rows)} pipelines, {len(loaded.tasks)} tasks, {said}")
+    show.lines(
+        f"{words.count(len(rows), 'pipeline')}, {words.count(len(loaded.tasks), 'task')}, {said}"
+    )
     return code
 
 
@@ -143,7 +146,7 @@ def graph(target: str, pipeline: str | None, svg: str | None, as_json: bool, pla
     if os.sep in target or "." in target:
         found = _written(target, pipeline)
     else:
-        found = _find(place, target)["graph"]
+        found = _deployed(place, target)["graph"]
     if as_json:
         show.as_json(found)
     elif svg == "-":
@@ -207,6 +210,18 @@ def _find(place: Place, name: str) -> dict[str, Any]:
 
     with place.connect() as conn:
         return pages.pipeline(conn, name)
+
+
+def _deployed(place: Place, name: str) -> dict[str, Any]:
+    """What is deployed; a name that is a folder or file here was probably meant as a PATH."""
+    try:
+        return _find(place, name)
+    except UnknownPipeline as error:
+        if not Path(name).exists():
+            raise
+        kind = "folder" if Path(name).is_dir() else "file"
+        hint = f"For the {kind} here: suimon pipelines graph ./{name}"
+        raise UnknownPipeline(error.message, detail=error.detail, hint=hint) from None
 
 
 def _vertices(graph: dict[str, Any]) -> list[tuple[str, str, str, str]]:

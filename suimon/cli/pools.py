@@ -14,6 +14,7 @@ from suimon.cli import show
 from suimon.cli.actor import audited
 from suimon.cli.bound import BOUND
 from suimon.cli.options import Place, database_options, json_option
+from suimon.core import words
 
 
 @click.group()
@@ -120,7 +121,9 @@ def set_pool(
         show.as_json(found)
         return
     whose = "set by hand" if found["pool_edited"] else "as declared"
-    show.lines(f"{name}: pool {found['pool']} ({whose}); {found['moved']:,} runs moved")
+    show.lines(
+        f"{name}: pool {found['pool']} ({whose}); {words.count(found['moved'], 'run')} moved"
+    )
     if found["warning"]:
         show.error_lines(f"warning: {found['warning']}")
 
@@ -151,7 +154,8 @@ def limit(
     if as_json:
         show.as_json({"id": full, "vertex": vertex, "concurrency": wanted, "before": before})
         return
-    show.lines(f"{vertex}: at most {number} children at a time (before: {before or 'none'})")
+    most = words.count(number, "child", "children") if isinstance(number, int) else "any number"
+    show.lines(f"{vertex}: at most {most} at a time (before: {before or 'none'})")
 
 
 def _tell(found: dict[str, Any], *, as_json: bool) -> None:

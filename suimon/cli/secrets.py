@@ -16,7 +16,7 @@ import click
 from suimon.cli import show
 from suimon.cli.actor import audited
 from suimon.cli.options import Place, database_options, json_option
-from suimon.core import secret_names
+from suimon.core import secret_names, words
 from suimon.core.redact import SHORTEST
 from suimon.errors import (
     EXIT_NEGATIVE,
@@ -161,7 +161,7 @@ def remove(name: str, force: bool, who: str, reason: str, as_json: bool, place: 
         uses = list(secret_uses.uses(conn, secret_names.STORED + name))
         if uses and not force:
             listed = "; ".join(str(one) for one in uses[:_SHOWN])
-            msg = f'the secret "{name}" is used in {len(uses)} places'
+            msg = f'the secret "{name}" is used in {words.count(len(uses), "place")}'
             raise Conflict(msg, detail=listed, hint="Deploy without it first, or --force.")
 
         def act() -> bool:

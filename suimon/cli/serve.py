@@ -150,7 +150,7 @@ def _prepare(url: str, path: str | None, ring: KeyRing) -> None:
         secret.check(conn, ring)
         if path is None:
             return
-        made = definitions(path)
+        made = definitions(path, log.warning)
         for one in deploy.deploy(conn, made, only_new=True, folder=folder_of(path)):
             if one.what in ("new", "changed"):
                 log.info("pipeline %s: %s", one.name, one.what)

@@ -94,10 +94,18 @@ def _numbers(found: dict[str, Any]) -> None:
             "dead letters": _count(deliveries["dead"], more=deliveries["dead"] >= 10_000),
             "duties": f"the latest round {show.span(round_s)} ago",
             "quotas": _quotas(found) or None,
-            "next start": show.when(found["next_start_at"]) or None,
+            "next start": _next_start(found),
             "connections": f"{database['used']} of {database['most']}",
         }
     )
+
+
+def _next_start(found: dict[str, Any]) -> str | None:
+    """An instant that has passed is no next start: it is due."""
+    due_s, ahead = found["start_due_s"], show.when(found["next_start_at"])
+    if due_s is None:
+        return ahead or None
+    return f"due for {show.span(due_s)}" + (f", then {ahead}" if ahead else "")
 
 
 def _held(found: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ import click
 from suimon.cli import show
 from suimon.cli.actor import audited
 from suimon.cli.options import SIZE, Place, database_options, json_option
-from suimon.core import clock, durations
+from suimon.core import clock, durations, words
 from suimon.core.sizes import text_of as size
 from suimon.errors import EXIT_PARTLY
 
@@ -158,9 +158,10 @@ def prune(pipeline: str | None, dry_run: bool, as_json: bool, place: Place) -> i
         parts = {"roots": done.roots, "runs": done.runs, "waits": done.waits}
         show.as_json({**parts, "by_pipeline": done.by_pipeline})
     else:
-        show.lines(f"{done.roots:,} runs went, {done.runs:,} with their children")
+        show.lines(f"{words.count(done.roots, 'run')} went, {done.runs:,} with children")
         if done.waits:
-            show.lines(f"{done.waits:,} others are marked; something below them still runs")
+            marked = words.count(done.waits, "other is", "others are")
+            show.lines(f"{marked} marked; something below still runs")
         if silent and not done.runs:
             show.lines(_NONE)
     return EXIT_PARTLY if done.waits else 0
@@ -212,7 +213,7 @@ class _Tell:
     def __call__(self, done: Pruned) -> None:
         if clock.monotonic() >= self._next:
             self._next = clock.monotonic() + _TELL_SECONDS
-            sys.stderr.write(f"{done.runs:,} runs went\n")
+            sys.stderr.write(f"{words.count(done.runs, 'run')} went\n")
             sys.stderr.flush()
 
 

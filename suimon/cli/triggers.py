@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from suimon.cli import schedules, show
 from suimon.cli.actor import audited
 from suimon.cli.options import Place, database_options, json_option
 from suimon.errors import EXIT_NEGATIVE, NotThere
+
+if TYPE_CHECKING:
+    from suimon.db.connect import Connection
 
 
 @click.group()
@@ -90,7 +93,8 @@ def explain(file: str, trigger: int | None, as_json: bool, place: Place) -> int:
     from suimon.triggers import file_explain
 
     with place.connect() as conn:
-        found = file_explain.explain(conn, _path(file), trigger=trigger)
+        path = _place(conn, file)
+        found = file_explain.explain(conn, path, trigger=trigger)
     near = [one for one in found if one.near] or found
     taken = any(one.code in ("taken", "known", "waiting") for one in found)
     if as_json:
@@ -115,9 +119,8 @@ def explain(file: str, trigger: int | None, as_json: bool, place: Place) -> int:
         if one.deliveries:
             _deliveries(one.deliveries)
     if found and not taken and not os.path.isabs(file):  # noqa: PTH117
-        show.error_lines(
-            f"looked at: {_shown(_path(file))} (a relative FILE begins at this folder)"
-        )
+        begins = "a relative FILE begins at this folder, else at that of the code"
+        show.error_lines(f"looked at: {_shown(path)} ({begins})")
     return 0 if taken else EXIT_NEGATIVE
 
 
@@ -134,7 +137,8 @@ def again(
     from suimon.triggers import file_explain
 
     with place.connect() as conn:
-        made = file_explain.again(conn, _path(file), trigger=trigger, actor=who, why=reason)
+        path = _place(conn, file)
+        made = file_explain.again(conn, path, trigger=trigger, actor=who, why=reason)
     if as_json:
         answers = [
             {"trigger": one.trigger.id, "pipeline": one.trigger.pipeline, "key": one.key}
@@ -144,6 +148,19 @@ def again(
         return
     for one in made:
         show.lines(f'"{_shown(file)}" waits for {one.trigger.pipeline} (trigger {one.trigger.id})')
+
+
+def _place(conn: Connection, file: str) -> str:
+    """A relative name begins here; one that is not here, at the folder of the code, as in a
+    pipeline.
+    """
+    from suimon.read import local_path
+    from suimon.triggers import file_explain
+
+    path = _path(file)
+    if os.path.isabs(file) or os.path.lexists(path) or "://" in path:  # noqa: PTH117
+        return path
+    return file_explain.below_code(conn, str(local_path(file))) or path
 
 
 def _path(file: str) -> str:

@@ -153,7 +153,7 @@ def _prepare(url: str, path: str, ring: KeyRing) -> None:
     with connect.connect(url, name="worker-start") as conn:
         migrate.check_version(conn)
         secret.check(conn, ring)
-        made = definitions(path)
+        made = definitions(path, log.warning)
         for one in deploy.deploy(conn, made, only_new=True, folder=folder_of(path)):
             if one.what in ("new", "changed"):
                 log.info("pipeline %s: %s", one.name, one.what)

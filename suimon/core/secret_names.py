@@ -26,7 +26,7 @@ _REFERENCE: Final = re.compile(
 _NEVER: Final = frozenset(
     {"PGPASSWORD", "PGPASSFILE", "PGSERVICE", "PGSERVICEFILE", "PGSSLKEY", "PGSSLPASSWORD"}
 )
-_FORMS: Final = '"env:NAME", "file:/path" or "secret:name"'
+FORMS: Final = '"env:NAME", "file:/path" or "secret:name"'
 
 
 def reference(value: Any) -> str | None:
@@ -35,7 +35,7 @@ def reference(value: Any) -> str | None:
         if value.startswith(ENV) and is_own(value.removeprefix(ENV)):
             return "names a variable of Suimon or of its database connection; no task may have it"
         return None
-    return f"must name a secret: {_FORMS}"
+    return f"must name a secret: {FORMS}"
 
 
 def grants(value: Any) -> str | None:

@@ -12,11 +12,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f'did you mean "{near[0]}"?' if near else None
 
 
-def one_of(name: str, known: Iterable[str]) -> str:
-    """The nearest name if there is one, else all of them (at most 20)."""
+def one_of(name: str, known: Iterable[str]) -> str | None:
+    """The nearest name if there is one, else all of them (at most 20); None: there is none."""
     names = sorted(known)
     if not names:
-        return "there is none"
+        return None
     near = did_you_mean(name, names)
     if near:
         return near

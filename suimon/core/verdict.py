@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
+from suimon.core import words
+
 Level = Literal["stopped", "slow", "held", "idle", "ok"]
 
 #: A ready run may wait this long before anybody calls it slow, or a free worker stuck.
@@ -47,12 +49,21 @@ ON_PURPOSE: Final = frozenset(
         "no_code",
     }
 )
-#: Where to look further, by the reason; else at the pauses.
-LOOK_AT: Final = {
+#: Of those, what nobody has willed: it is said without "on purpose".
+_BY_MISHAP: Final = frozenset({"retry", "no_code"})
+#: What ends it, or where that is seen, by the reason's word; ``{name}`` is what stands behind it.
+ENDED_BY: Final = {
+    "paused": "suimon paused",
+    "approval": "suimon approvals list",
+    "signal": "suimon signal RUN {name}",
+    "timer": "suimon runs list --reason timer",
+    "retry": "suimon runs list --reason retry",
     "held": "suimon limits list",
     "limit": "suimon limits list",
+    "lane_held": "suimon runs retry {name} (or skip, or cancel)",
     "quota": "suimon quotas list",
     "storage": "suimon storage",
+    "no_code": "suimon runs list --reason no_code",
 }
 
 
@@ -140,7 +151,8 @@ class Facts:
     overdue: Sequence[tuple[str, float]] = ()  # duty, seconds since its last round
     deliveries: Count = Count()
     deliveries_stuck_s: float | None = None  # the oldest that nothing holds
-    next_at: str | None = None
+    next_at: str | None = None  # of what lies ahead
+    due_s: float | None = None  # how long ago the oldest start was due that nobody has made
     oldest_transaction_s: float | None = None
 
 
@@ -174,12 +186,28 @@ def judge(facts: Facts) -> Verdict:
     ready = sum(pool.ready.n for pool in facts.pools if not pool.paused)
     purposeful = [one for one in facts.held if one.runs and _word(one) in ON_PURPOSE]
     if not ready and not facts.running and purposeful:
-        see = LOOK_AT.get(_word(purposeful[0]), "suimon paused")
-        return Verdict("held", f"on purpose: {_listed(purposeful)}", f"See: {see}")
+        return _held(purposeful)
     if not ready and not facts.running and not facts.deliveries and not _any(facts.held):
-        after = f", next start at {_to_seconds(facts.next_at)}" if facts.next_at else ""
-        return Verdict("idle", f"nothing is queued and nothing runs{after}")
+        return _idle(facts)
     return Verdict("ok", _moving(facts))
+
+
+def _held(held: Sequence[Held]) -> Verdict:
+    """What ends it is named for each reason in the sentence, the most frequent first."""
+    mishap = any(_word(one) in _BY_MISHAP for one in held)
+    said = f"{'nothing can run now' if mishap else 'on purpose'}: {_listed(held)}"
+    named = _by_number(held)[:NAMED]
+    ends = [ENDED_BY[_word(one)].format(name=one.reason.partition(":")[2]) for one in named]
+    return Verdict("held", said, f"See: {', '.join(dict.fromkeys(ends))}")
+
+
+def _idle(facts: Facts) -> Verdict:
+    said = "nothing is queued and nothing runs"
+    if facts.due_s is not None:
+        todo = "" if any(pool.live for pool in facts.pools) else "Start a worker or a serve."
+        return Verdict("idle", f"{said}; a start has been due for {span(facts.due_s)}", todo)
+    after = f", next start at {_to_seconds(facts.next_at)}" if facts.next_at else ""
+    return Verdict("idle", said + after)
 
 
 def _to_seconds(instant: str) -> str:
@@ -210,7 +238,8 @@ def _stopped(facts: Facts) -> Verdict | None:
     if stuck is not None and stuck > DELIVERY_SECONDS:
         return Verdict(
             "stopped",
-            f"deliveries do not become runs: {facts.deliveries} wait, the oldest for {span(stuck)}",
+            f"deliveries do not become runs: {_wait(facts.deliveries)}, "
+            f"the oldest for {span(stuck)}",
             "Start a worker or a serve; see its log.",
         )
     for pool in _waiting_pools(facts):
@@ -224,9 +253,10 @@ def _stopped(facts: Facts) -> Verdict | None:
                 "A lock or a stuck process: suimon doctor",
             )
     if facts.lost and facts.lost_s > LOST_SECONDS:
+        not_taken = words.pick(facts.lost.n, "is not", "are not", more=facts.lost.more)
         return Verdict(
             "stopped",
-            f"{_runs(facts.lost)} of dead workers are not taken back, for {span(facts.lost_s)}",
+            f"{_runs(facts.lost)} of dead workers {not_taken} taken back, for {span(facts.lost_s)}",
             "Start a worker: any pool will do.",
         )
     return None
@@ -248,7 +278,7 @@ def _slow(facts: Facts) -> Verdict | None:
             return Verdict(
                 "slow",
                 f"pool {pool.name} is saturated: {pool.starts:,} started in the last minute, "
-                f"{pool.ready} wait{eta}",
+                f"{_wait(pool.ready)}{eta}",
                 pool.more,
             )
         if not pool.starts:
@@ -261,7 +291,7 @@ def _slow(facts: Facts) -> Verdict | None:
             return Verdict(
                 "slow",
                 f"pool {pool.name} is full of long runs: {pool.running:,} in {pool.places:,} "
-                f"{'places under its cap' if pool.capped else 'slots'}, {pool.ready} wait{run}",
+                f"{'places under its cap' if pool.capped else 'slots'}, {_wait(pool.ready)}{run}",
                 pool.more,
             )
         return Verdict(
@@ -281,7 +311,8 @@ def _waiting_pools(facts: Facts) -> list[Pool]:
 
 def _any_work(facts: Facts) -> bool:
     return bool(
-        facts.running or facts.deliveries or facts.next_at or _any(facts.held)
+        facts.running or facts.deliveries or facts.next_at or facts.due_s is not None
+        or _any(facts.held)
         or any(pool.ready for pool in facts.pools)
     )  # fmt: skip
 
@@ -294,8 +325,12 @@ def _word(one: Held) -> str:
     return one.reason.partition(":")[0]
 
 
+def _by_number(held: Sequence[Held]) -> list[Held]:
+    return sorted(held, key=lambda one: -one.runs.n)
+
+
 def _listed(held: Sequence[Held]) -> str:
-    ordered = sorted(held, key=lambda one: -one.runs.n)
+    ordered = _by_number(held)
     named = [
         f"{one.runs} {one.reason}{f' ({one.until})' if one.until else ''}"
         for one in ordered[:NAMED]
@@ -312,8 +347,7 @@ def _moving(facts: Facts) -> str:
     starts = sum(pool.starts for pool in facts.pools)
     parts = [f"{facts.running} running", f"{ready} ready", f"{starts:,} started in the last minute"]
     if facts.deliveries:
-        wait = "delivery waits" if str(facts.deliveries) == "1" else "deliveries wait"
-        parts.append(f"{facts.deliveries} {wait}")
+        parts.append(_deliveries(facts.deliveries))
     others = [one for one in facts.held if one.runs]
     if others:
         parts.append(f"held: {_listed(others)}")
@@ -321,7 +355,15 @@ def _moving(facts: Facts) -> str:
 
 
 def _runs(count: Count) -> str:
-    return "1 run" if (count.n, count.more) == (1, False) else f"{count} runs"
+    return words.count(count.n, "run", more=count.more)
+
+
+def _wait(count: Count) -> str:
+    return words.count(count.n, "waits", "wait", more=count.more)
+
+
+def _deliveries(count: Count) -> str:
+    return words.count(count.n, "delivery waits", "deliveries wait", more=count.more)
 
 
 def span(seconds: float) -> str:

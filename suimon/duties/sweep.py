@@ -32,6 +32,7 @@ from typing import Any, Final
 
 import psycopg
 
+from suimon.core import words
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.duties import contents, doors, prune
@@ -120,7 +121,7 @@ def repair(conn: Connection) -> int:
         break
     stranded = [row[0] for row in conn.execute(SQL.stranded_parents).fetchall()]
     if stranded:
-        log.error("repair: %d parents waited for children that had ended", len(stranded))
+        log.error("repair: %s waited for ended children", words.count(len(stranded), "parent"))
         mended += _settle(conn, stranded)
     return mended
 

@@ -90,6 +90,9 @@ def _checked(
         raise InputRefused(msg, path="on", hint=f"One of {', '.join(notices.KINDS)}; or run.*, *")
     if webhook is not None and email is None:
         addresses.parse(webhook)
+        if secret is None:
+            msg = "a webhook needs a secret: --secret is missing"
+            raise InputRefused(msg, path="secret", hint=f"One of {secret_names.FORMS}.")
         problem = secret_names.reference(secret)
         if problem is not None:
             msg = f"the secret of a webhook {problem}"

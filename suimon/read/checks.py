@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from suimon.core import words
 from suimon.core.suggest import one_of
 from suimon.errors import FileRefused
 from suimon.read.schema import Bad, Misfit, as_text, convert
@@ -109,7 +110,7 @@ class _Findings:
     def tell(self, note: Note) -> None:
         if self.count:
             what = (
-                f"{self.rows:,} rows were left out"
+                words.count(self.rows, "row was", "rows were") + " left out"
                 if self.on_bad == "skip"
                 else f"{self.count:,} values were kept as text"
             )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from suimon.core import clock
+from suimon.core import clock, words
 from suimon.db import migrate
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
@@ -118,7 +118,8 @@ def _runs(conn: Connection) -> Iterator[Finding]:
         yield Finding("bad", "lanes", text, "A worker's sweep admits it; is one alive?")
     for worker, runs, first in conn.execute(SQL.orphans).fetchall():
         bad += 1
-        text = f"{runs} runs are held by {worker}, which is dead (the first: {first})"
+        held = words.count(runs, "run is", "runs are")
+        text = f"{held} held by {worker}, which is dead (the first: {first})"
         yield Finding("bad", "dead workers", text, "Any live worker takes them back; start one.")
     for run_id, pipeline, seconds in conn.execute(SQL.stranded, stuck).fetchall():
         bad += 1
@@ -127,7 +128,8 @@ def _runs(conn: Connection) -> Iterator[Finding]:
     row = conn.execute(SQL.overslept, stuck).fetchone()
     if row and row[0]:
         bad += 1
-        text = f"{row[0]} runs wait for a time that has passed, the first for {row[1]:.0f} s"
+        late = words.count(row[0], "run waits", "runs wait")
+        text = f"{late} for a time that has passed, the first for {row[1]:.0f} s"
         yield Finding("bad", "timers", text, "A worker's sweep wakes them; is one alive?")
     if not bad:
         yield Finding("ok", "runs", "no run is stuck: lanes, parents, timers, dead workers")
@@ -150,7 +152,8 @@ def _storage(conn: Connection) -> Finding:
     if first is None:
         level = "warn" if found["pressure"] else "ok"
         return Finding(level, "storage", found["text"], PRUNE if found["pressure"] else None)
-    text = f"{found['text']}: {found['deferred']} runs wait for room, the first is run "
+    waiting = words.count(found["deferred"], "run waits", "runs wait")
+    text = f"{found['text']}: {waiting} for room, the first is run "
     text += f"{first['run']} of {first['pipeline']}, for {first['waited_s']:.0f} s"
     if not first["alone"] or first["waited_s"] < STUCK_SECONDS:
         return Finding("warn", "storage", text, PRUNE)
@@ -169,7 +172,7 @@ def _connections(conn: Connection) -> Iterator[Finding]:
     need = workers * WORKER_CONNECTIONS
     text = (
         f"{used} of {room} connections are in use, {ours} of them Suimon's; "
-        f"{workers} workers need {need}"
+        f"{words.count(workers, 'worker needs', 'workers need')} {need}"
     )
     if need + _SPARE_CONNECTIONS > room:
         yield Finding("bad", "connections", text, "Raise max_connections, or use PgBouncer.")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from suimon.core import clock, reasons, verdict
+from suimon.core import clock, reasons, verdict, words
 from suimon.core.verdict import Count, Facts, Held, Pool
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
@@ -58,8 +58,8 @@ def overall(conn: Connection, *, old_s: float = OLD_SECONDS) -> dict[str, Any]:
     stored = pressure.state(conn)
     held = _held(conn, pools, held_back, deliveries, stored["text"])
     database = _all(conn, SQL.database, _DATABASE)[0]
-    next_start = _one(conn, SQL.next_start)
-    facts = _facts(pools, running, held, deliveries, duties, database, as_json(next_start))
+    start = _all(conn, SQL.next_start, ("next_at", "due_s"))[0]
+    facts = _facts(pools, running, held, deliveries, duties, database, start)
     problems = _problems(pools, alive, held_back, facts, duties)
     judged = verdict.judge(facts)
     return {
@@ -87,6 +87,7 @@ def overall(conn: Connection, *, old_s: float = OLD_SECONDS) -> dict[str, Any]:
         "quotas": quotas.used(conn),
         "storage": stored,
         "next_start_at": facts.next_at,
+        "start_due_s": facts.due_s,
         "database": {"reachable": True, **database},
     }
 
@@ -222,7 +223,7 @@ def _facts(
     deliveries: list[dict[str, Any]],
     duties: list[dict[str, Any]],
     database: dict[str, Any],
-    next_at: str | None,
+    start: dict[str, Any],
 ) -> Facts:
     lost = [one for one in running if one["lost"]]
     first = max(running, key=lambda one: one["for_s"] or 0.0, default=None)
@@ -252,7 +253,8 @@ def _facts(
             len(deliveries) >= _TRIGGERS or any(one["more"] for one in deliveries),
         ),
         deliveries_stuck_s=max(stuck, default=None),
-        next_at=next_at,
+        next_at=start["next_at"],
+        due_s=start["due_s"],
         oldest_transaction_s=database["oldest_transaction_s"],
     )  # fmt: skip
 
@@ -304,22 +306,27 @@ def _problems(
     for one in pools:
         if one["ready"] and not one["beating"] and not one["paused"]:
             age = f", the oldest for {one['oldest_s']:.0f} s" if one["oldest_s"] else ""
+            ready = words.count(one["ready"], "run is", "runs are", more=one["more"])
             found.append(
-                f"pool {one['pool']}: {one['ready']} runs are ready{age}, and no live worker "
+                f"pool {one['pool']}: {ready} ready{age}, and no live worker "
                 f"claims them; start one: suimon worker PATH --pool {one['pool']}"
             )
     silent = [w for w in alive if w["silent_s"] * 1000 > _SILENT_BEATS * w["beat_ms"]]
     found += [
-        f"worker {w['name']}: no heartbeat for {w['silent_s']:.0f} s; it holds {w['running']} runs"
+        f"worker {w['name']}: no heartbeat for {w['silent_s']:.0f} s; it holds "
+        f"{words.count(w['running'], 'run')}"
         for w in silent
     ]
     found += [
-        f"pool {one['pool']}: {one['runs']} runs are held: {one['reason']}"
+        f"pool {one['pool']}: {words.count(one['runs'], 'run is', 'runs are')} held: "
+        f"{one['reason']}"
         for one in held_back
         if not one["reason"].startswith("paused:")
     ][:_HELD_SHOWN]
     if facts.lost:
-        found.append(f"{facts.lost} runs belong to dead workers and wait for a rescue")
+        lost = words.count(facts.lost.n, "run belongs", "runs belong", more=facts.lost.more)
+        wait = words.pick(facts.lost.n, "waits", "wait", more=facts.lost.more)
+        found.append(f"{lost} to dead workers and {wait} for a rescue")
     beating = len(alive) - len(silent)
     if beating == 0 and (silent or facts.lost):
         found.append("no worker is alive: nobody rescues, wakes or repairs; start one")

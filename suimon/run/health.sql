@@ -157,8 +157,11 @@ select d.name, d.every_ms, d.last_at, d.last_note, extract(epoch from clock_time
        extract(epoch from clock_timestamp() - coalesce(d.last_at, d.next_at))::float8 as age_s
 from suimon.duties d order by d.name;
 
+-- The next that lies ahead, and how long the oldest that has passed is due: nobody has made that start yet.
 -- name: next_start
-select min(t.next_at) from suimon.triggers t
+select min(t.next_at) filter (where t.next_at > clock_timestamp()) as next_at,
+       extract(epoch from clock_timestamp() - min(t.next_at) filter (where t.next_at <= clock_timestamp()))::float8 as due_s
+from suimon.triggers t
 where t.next_at is not null and t.retired_at is null and suimon.pause_of(t.id) is null;
 
 -- The oldest transaction here that keeps dead rows from being vacuumed, if it is older than that; what it holds back is

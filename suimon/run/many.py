@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from suimon.core import durations
 from suimon.core.states import RunStatus
-from suimon.core.suggest import did_you_mean
+from suimon.core.suggest import did_you_mean, one_of
 from suimon.db.connect import Connection
 from suimon.db.statements import statements
 from suimon.errors import Conflict, InputRefused
@@ -100,7 +100,7 @@ def parse(conn: Connection, text: str) -> Filter:
         name, equals, value = part.partition("=")
         name, value = name.strip(), value.strip()
         if name not in FIELDS or not equals or not value:
-            hint = did_you_mean(name, FIELDS) if name not in FIELDS else None
+            hint = one_of(name, FIELDS) if name not in FIELDS else None
             msg = f'"{part}" is no part of a filter'
             raise InputRefused(msg, path="filter", hint=hint or f"Write it like {_EXAMPLE}")
         if name in parts:

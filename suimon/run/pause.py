@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from suimon.core import suggest
+from suimon.core import suggest, words
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import Conflict, InputRefused, NotThere, UnknownPipeline
@@ -287,7 +287,7 @@ def _story(runs: Sequence[tuple[Any, ...]]) -> str:
         said = ": ".join(text for text in (status, kind, message.partition("\n")[0]) if text)
         parts.append(f"{run_id} ({said})")
     earlier = "... " if len(runs) > NAMED_RUNS else ""
-    text = f"{len(runs)} runs in a row ended badly: {earlier}{', '.join(parts)}"
+    text = f"{words.count(len(runs), 'run')} in a row ended badly: {earlier}{', '.join(parts)}"
     by_hand = sum(bool(row[4]) for row in runs)
     if by_hand:
         text += f"; {by_hand} of them started by hand, which count too"

@@ -344,7 +344,9 @@ def show(conn: Connection, run_id: str) -> dict[str, Any]:
     document = one.to_json()
     document["steps"] = steps(conn, run_id)
     document["attempts"] = attempts(conn, run_id)
-    document["vertices"] = {name: vertex["type"] for name, vertex in graph["vertices"].items()}
+    # a child that is one task has its parent's graph, and of that its own vertex
+    vertices = graph["vertices"].items()
+    document["vertices"] = {n: v["type"] for n, v in vertices if one.vertex in (None, n)}
     for fanout, shown in zip(one.fanouts, document["fanouts"], strict=True):
         shown["errors"] = grouped_errors(conn, fanout)
         shown["durations"] = durations(conn, fanout)

@@ -115,12 +115,22 @@ def apply(conn: Connection, made: Plan, *, actor: str, why: str = "") -> int:
     for fanout, (_, _, _, statuses) in made.fanouts.items():
         done += _reopen_children(conn, fanout, statuses)
     _lift(conn, made)
-    detail = orjson.dumps({"why": why, **made.to_json()}).decode()
     for run in [*made.runs[:100], *made.parents[:100]]:
+        detail = orjson.dumps({"why": why, **_part(made, run)}).decode()
         conn.execute(
             SQL.note, {"actor": actor, "action": "retry", "target": run.id, "detail": detail}
         )
     return done
+
+
+def _part(made: Plan, run: Facts) -> dict[str, Any]:
+    """What is done to this run itself; each run of the act has a record of its own."""
+    steps = [vertex for owner, vertex in made.forget if owner == run.id]
+    lists = {v: n for owner, v, n, _ in made.fanouts.values() if owner == run.id}
+    return {
+        **({"steps_again": steps} if steps else {}),
+        **({"children_again": lists} if lists else {}),
+    }
 
 
 def merge_again(conn: Connection, made: Plan) -> None:
@@ -222,6 +232,7 @@ def add_parents(conn: Connection, made: Plan) -> None:
                 seen.add(parent.id)
                 made.parents.append(parent)
                 below.append((parent.parent_id, parent.spawned_by))
+    made.forget = list(dict.fromkeys(made.forget))  # steps after two spawners come twice
 
 
 def graph_of(conn: Connection, graph_id: int) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from suimon.core import clock, suggest
+from suimon.core import clock, suggest, words
 from suimon.db.connect import Connection, retrying, transaction
 from suimon.db.statements import statements
 from suimon.errors import InputRefused, QueueFull, SuimonError, UnknownPipeline
@@ -309,7 +309,8 @@ def _say_why(conn: Connection, pipeline: str, n: int, labels: Sequence[str]) -> 
 
 def full(pipeline: str, max_queued: int, queued: int) -> QueueFull:
     """The refusal of a pipeline that has as many waiting runs as it may have."""
-    msg = f'pipeline "{pipeline}" has {queued:,} waiting runs; its max_queued is {max_queued:,}'
+    has = words.count(queued, "waiting run")
+    msg = f'pipeline "{pipeline}" has {has}; its max_queued is {max_queued:,}'
     hint = (
         "Nothing was stored; ask again later. What holds it up: "
         f"suimon runs list --pipeline {pipeline}, then suimon runs why ID"

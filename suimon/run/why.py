@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from suimon.core import reasons
+from suimon.core import reasons, words
 from suimon.db.connect import Connection
 from suimon.errors import NotThere
 from suimon.run import destinations, pause, pools, pressure, quotas, read
@@ -109,7 +109,8 @@ def _lane(conn: Connection, run: Run, _: str, story: Story) -> None:
     holders = [named(names, row) for row in rows]
     row = conn.execute(SQL.lane_before, {"lane": run.lane, "id": run.id}).fetchone()
     before = int(row[0]) if row else 0
-    story.says = f'{before} runs wait before it in lane "{run.lane}"'
+    ahead = words.count(before, "run waits", "runs wait") if before else "no run waits"
+    story.says = f'{ahead} before it in lane "{run.lane}"'
     held = ", ".join(f"{one['id']} ({one['status']})" for one in holders)
     story.held_by = held or "nobody (it is being let in)"
     story.facts = {"lane": run.lane, "holders": holders, "before": before}
@@ -127,18 +128,18 @@ def _children(conn: Connection, run: Run, _: str, story: Story) -> None:
     parts, waiting = [], []
     for one in run.fanouts:
         counts = one.counts
-        total = counts.expected if counts.expected is not None else f"{counts.made} so far"
+        total = f"{counts.made:,} so far" if counts.expected is None else f"{counts.expected:,}"
         bad = counts.ended - counts.succeeded
+        badly = f" ({bad:,} badly)" if bad else ""
         parts.append(
-            f'"{one.vertex}": {counts.ended}/{total} ended, {bad} of them badly, '
-            f"{counts.running} running"
+            f'"{one.vertex}": {counts.ended:,} of {total} ended{badly}, {counts.running:,} running'
         )
         if one.settled_at is None:
             found = conn.execute(SQL.children_wait, {"base": one.base}).fetchall()
             waiting += [{"vertex": one.vertex, "reason": why, "runs": n} for why, n in found]
     if waiting:
-        listed = ", ".join(f"{one['reason']} ({one['runs']:,})" for one in waiting)
-        parts.append(f"of the last ones wait for {listed}")
+        listed = ", ".join(f"{one['runs']:,} for {one['reason']}" for one in waiting)
+        parts.append(f"of those made last wait {listed}")
     if parts:
         story.held_by += f" ({'; '.join(parts)})"
     story.facts = {"counts": run.counts, "waiting": waiting}
@@ -176,7 +177,7 @@ def _no_slot(conn: Connection, _run: Run, name: str, story: Story) -> None:
         story.ends = f"one of them ends, or the cap is raised: suimon pools set-cap {name} NUMBER"
         story.facts |= {"cap": most, "held": held}
         return
-    listed = ", ".join(f"{one['name']} ({one['slots']} slots)" for one in found[:5])
+    listed = ", ".join(f"{one['name']} ({words.count(one['slots'], 'slot')})" for one in found[:5])
     story.held_by = f"the runs at work on {listed or 'its workers'}"
 
 
@@ -223,8 +224,8 @@ def _destination(conn: Connection, run: Run, name: str, story: Story) -> None:
     if one["rate"]:
         parts.append(f"its rate is {one['rate']}")
     if one["concurrency"]:
-        parts.append(f"{one['at_once']} of {one['concurrency']} calls at once are being made")
-    parts.append(f"{one['parked']} runs wait for it")
+        parts.append(f"{one['at_once']} of {words.count(one['concurrency'], 'call')} at once")
+    parts.append(words.count(one["parked"], "run waits", "runs wait") + " for it")
     story.held_by += f" ({'; '.join(parts)})"
     if run.wake_at is not None:
         story.ends += f"; it looks again by {at(run.wake_at)}"

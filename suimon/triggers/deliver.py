@@ -96,7 +96,8 @@ def _deliver(conn: Connection, trigger_id: int) -> tuple[float | None, str, list
     if retry_in_s:
         return retry_in_s, pipeline, []
     if pause is not None:
-        return _hold_up(conn, trigger_id, waiting[0], "paused", pause, PAUSED_LOOK_S), pipeline, []
+        why = f"paused:{pause}"
+        return _hold_up(conn, trigger_id, waiting[0], "paused", why, PAUSED_LOOK_S), pipeline, []
     try:
         graph = orjson.loads(submit.target(conn, pipeline).graph)
     except UnknownPipeline as error:

@@ -56,6 +56,17 @@ def explain(conn: Connection, given: str, *, trigger: int | None = None) -> list
     return sorted(found, key=lambda one: (not one.near, one.trigger.id))
 
 
+def below_code(conn: Connection, relative: str) -> str | None:
+    """Where this stands below the folder that a FILE trigger's own relative path begins at."""
+    for one in fire.live(conn, ("FILE",)):
+        written, path = one.name.removeprefix("file:"), str(one.spec["path"])
+        folder = path.removesuffix(written)
+        found = f"{folder}{relative}"
+        if written != path and path.endswith(written) and os.path.lexists(found):
+            return found
+    return None
+
+
 def again(
     conn: Connection, given: str, *, trigger: int | None = None, actor: str, why: str = ""
 ) -> list[Explained]:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
-from suimon.core import clock
+from suimon.core import clock, words
 from suimon.db.connect import Connection
 from suimon.triggers import file_moves, file_rules, files, listing, mounts, stores
 from suimon.triggers.fire import Trigger
@@ -170,7 +170,8 @@ class FolderWatch:
         for seen, _ in found:
             self._settling.learn(seen)
         if new:
-            log.info("%s: %d files arrived for %s", self.trigger.name, new, self.trigger.pipeline)
+            came = words.count(new, "file")
+            log.info("%s: %s arrived for %s", self.trigger.name, came, self.trigger.pipeline)
             self._moves_at, self._moves_pause = float("-inf"), _FIRST_MOVES_S
 
     def _key(self, seen: Seen, report: Report) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from suimon.core import clock
+from suimon.core import clock, words
 from suimon.db import migrate
 from suimon.errors import SchemaMismatch
 from suimon.run import rescue, wake
@@ -98,12 +98,12 @@ class Joining:
         """
         log.error(
             "the database is at schema version %s now, this Suimon (%s) knows %d: leaving with "
-            "exit code %d; %d runs are left to other workers. Upgrade Suimon on this machine.",
+            "exit code %d; %s left to other workers. Upgrade Suimon on this machine.",
             found,
             migrate.package_version(),
             migrate.schema_version(),
             SchemaMismatch.exit_code,
-            len(self._worker.held),
+            words.count(len(self._worker.held), "run is", "runs are"),
         )
         self._let_go("the schema was migrated")
         self._worker.id = 0  # not even the leave is written
@@ -122,7 +122,8 @@ class Joining:
     def _start_over(self) -> None:
         """Declared dead: nothing held is ours. End the slots, and come back as a new worker."""
         log.warning(
-            "starting over as a new worker: %d runs are not ours any more", len(self._worker.held)
+            "starting over as a new worker: %s not ours any more",
+            words.count(len(self._worker.held), "run is", "runs are"),
         )
         self._let_go("its worker was declared dead")
         if self._worker.heart is not None:

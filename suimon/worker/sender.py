@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from suimon.core import clock
+from suimon.core import clock, words
 from suimon.run import claim
 from suimon.run.claim import Claimed, Floors
 from suimon.run.finish import Settled
@@ -350,7 +350,8 @@ class Sender:
         ours = {held.fence: held for held in self._worker.held.values()}
         unknown = sorted(theirs - set(ours))
         if unknown:
-            log.warning("releasing %d claims whose answer was lost", len(unknown))
+            claims = words.count(len(unknown), "claim")
+            log.warning("releasing %s whose answer was lost", claims)
             for fence in unknown:
                 self._worker.outbox.release(fence)
         for fence, held in ours.items():

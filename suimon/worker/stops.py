@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from suimon.core import clock
+from suimon.core import clock, words
 from suimon.run import claim
 from suimon.worker import wire
 from suimon.worker.held import Held
@@ -69,13 +69,15 @@ class Stops:
         if self._drain_ends_at is None:
             timeout_s = self._worker.options.drain_timeout_s
             self._drain_ends_at = float("inf") if timeout_s is None else now + timeout_s
-            log.info("draining: %d runs are held", len(self._worker.held))
+            count = words.count(len(self._worker.held), "run is", "runs are")
+            log.info("draining: %s held", count)
             if self._worker.heart is not None:
                 self._worker.heart.draining = True
             for slot in self._worker.slots.table.values():
                 slot.handle.send(wire.GIVE_BACK)
         if self.drain_asked > 1 or now >= self._drain_ends_at:
-            log.warning("leaving now: %d runs go back", len(self._worker.held))
+            back = words.count(len(self._worker.held), "run goes", "runs go")
+            log.warning("leaving now: %s back", back)
             self._leave(now)
             for held in list(self._worker.held.values()):
                 self._worker.outbox.release(held.fence)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from suimon.core import clock
+from suimon.core import clock, words
 from suimon.db import connect
 from suimon.db.connect import Connection
 from suimon.duties import doors, sweep
@@ -24,6 +24,7 @@ from suimon.run import cancel, finish, lane, rescue, wake
 from suimon.store.disk import Disk
 from suimon.store.secret_key import KeyRing
 from suimon.triggers.watcher import FileWatcher
+from suimon.worker.away import Away
 
 log = logging.getLogger("suimon.worker")
 
@@ -130,6 +131,7 @@ class Upkeep(threading.Thread):
 
     def run(self) -> None:
         conn: Connection | None = None
+        away = Away("upkeep", log)
         if self._relay is not None:
             self._relay.start()
             self._relay.poke()  # there may be notices whose relay died
@@ -140,13 +142,14 @@ class Upkeep(threading.Thread):
             try:
                 if conn is None or conn.closed:
                     conn = connect.connect(self._url, name="upkeep")
+                    away.back()
                     self._disk = Disk.of(conn) if self._duties else Disk(None)
                 for name, act in acts:
                     _do(conn, name, act)
                 if sweep_due:
                     _do(conn, "sweep", self._sweep)
             except (psycopg.Error, DatabaseUnavailable) as error:
-                log.warning("upkeep: %s", str(error).splitlines()[0] if str(error) else error)
+                away.lost(error)
                 if conn is not None:
                     conn.close()
                     conn = None
@@ -200,7 +203,7 @@ class Upkeep(threading.Thread):
     def _rescue(self, conn: Connection) -> None:
         count, follows = rescue.rescue(conn)
         if count:
-            log.warning("took back %d runs of dead workers", count)
+            log.warning("took back %s of dead workers", words.count(count, "run"))
         self._follow(conn, follows)
 
     def _follow(self, conn: Connection, follows: finish.Settled) -> None:

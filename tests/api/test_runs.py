@@ -304,7 +304,9 @@ def test_many_are_cancelled_by_a_filter_in_bounded_steps(server: ServeProcess, l
     for _ in range(7):
         lab.submit("free")
     asked = {"filter": "pipeline=free,since=1h", "limit": 5}
-    preview = server.post("/api/v1/bulk/cancel", {**asked, "dry_run": True}).json()
+    dry = server.post("/api/v1/bulk/cancel", {**asked, "dry_run": True})
+    assert dry.status_code == 200, "nothing was accepted to be done"
+    preview = dry.json()
     assert (preview["runs"], preview["more"]) == (5, True)
     first = server.post("/api/v1/bulk/cancel", asked).json()
     rest = server.post("/api/v1/bulk/cancel", asked).json()
@@ -328,3 +330,20 @@ def test_graphs_are_deployed_as_json_all_or_none(server: ServeProcess, lab: Lab)
     assert made.json()["pipelines"][0]["what"] == "new"
     shown = server.get("/api/v1/pipelines/sent/graph")
     assert shown.json() == graph
+
+
+@pytest.mark.parametrize(
+    ("target", "hint"),
+    [("free", "it is deployed; send its graph along"), ("fee", "send the one you mean along")],
+)
+def test_a_deployment_that_names_a_pipeline_says_what_is_deployed(
+    server: ServeProcess, target: str, hint: str
+) -> None:
+    """Known are not only those of the body."""
+    graph = {"suimon": 1, "pipeline": "sent", "vertices": {
+        "t": {"type": "START", "config": {"pipeline": target}}}}  # fmt: skip
+    answer = server.post("/api/v1/deployments", {"pipelines": [graph]})
+    (mistake,) = problem(answer, 422, "SUI-2001")["mistakes"]
+    assert mistake["message"] == f'there is no pipeline "{target}"'
+    assert hint in mistake["hint"]
+    assert "free" in mistake["hint"] or target == "free"

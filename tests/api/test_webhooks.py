@@ -13,6 +13,7 @@ from support.wait import wait_until
 
 from suimon.core import clock, signatures
 from suimon.db.connect import Connection, connect
+from suimon.run import quotas
 
 SECRET = "whsec_c2VjcmV0LW9mLWEtdGVzdA=="
 ENVIRONMENT = {"HOOK": SECRET}
@@ -95,6 +96,13 @@ def test_every_refusal_is_told_counted_and_logged_without_secrets(port: int, lab
     assert "Bearer" not in str(rows)
     counts = dict(lab.sql("select code, count from suimon.refusals"))
     assert counts == dict.fromkeys(answers, 1)
+
+
+def test_a_quota_and_a_full_queue_have_titles_of_their_own(port: int, lab: Lab) -> None:
+    """A webhook over a quota is called as a start over HTTP is."""
+    quotas.change(lab.conn, "all", {"per_day": 0}, actor="test")
+    answer = post(port, "open")
+    assert (answer.status, answer.json["title"]) == (429, "Quota exceeded")
 
 
 def test_a_method_that_is_no_post_is_405(port: int) -> None:

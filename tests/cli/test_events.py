@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,9 @@ def test_an_event_starts_those_who_listen(
     wait_until(lambda: len(conn.execute(ask).fetchall()) == 2, 60, "a second run")
     shown = cli("deliveries", "show", new, "--json").json
     assert (shown["state"], shown["input"]["payload"]) == ("delivered", {"n": 21})
+    lines = dict(line.split(None, 1) for line in cli("deliveries", "show", new).out.splitlines())
+    assert lines["duplicate"] == "no"
+    assert re.fullmatch(r"\S+\.\d{3}\+00:00", lines["arrived_at"]), "milliseconds, as elsewhere"
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,9 @@ def test_rerun_skip_priority(cli: Cli, deployed: Path, conn: Connection) -> None
         ("priority", ""), ("rerun", "once more"),
     ]  # fmt: skip
     assert cli("audit", "list", "--limit", "1").out.count("\n") == 2
+    table = cli("audit", "list", "--as", "ada").out
+    assert "\t2 -> 0, was queued, 1 run, below, queued 1\n" in table, "no JSON in a table"
+    assert "{" not in table
 
 
 def test_many_by_filter(cli: Cli, deployed: Path, conn: Connection) -> None:

@@ -106,6 +106,26 @@ def test_warnings_do_not_change_the_exit_code(offline: Cli, tmp_path: Path) -> N
     assert len(answer.json["warnings"]) == 1
 
 
+def test_a_yaml_without_its_key_is_said(offline: Cli, tmp_path: Path) -> None:
+    """The file and the key that is missing; the exit code stays."""
+    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "twin.yaml").write_text("pipeline: t\nvertices:\n  a: {}\n", encoding="utf-8")
+    answer = offline("pipelines", "check", str(tmp_path))
+    assert answer.code == 0
+    assert "warning: twin.yaml has vertices but not the key suimon: 1" in answer.err
+
+
+def test_graph_of_an_existing_folder_says_how_a_path_is_written(
+    db_url: str, tmp_path: Path
+) -> None:
+    """A word alone is a pipeline's name."""
+    (tmp_path / "flows").mkdir()
+    answer = Cli(db_url, tmp_path)("pipelines", "graph", "flows")
+    assert answer.code == 3
+    assert 'there is no pipeline "flows"' in answer.err
+    assert "hint: For the folder here: suimon pipelines graph ./flows" in answer.err
+
+
 def test_graph_of_a_path(offline: Cli, tmp_path: Path) -> None:
     """Text, SVG to a file and to standard output, canonical JSON; several need a name."""
     path = tmp_path / "good.py"

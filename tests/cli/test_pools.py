@@ -30,7 +30,7 @@ def test_a_cap_is_set_shown_kept_from_a_stale_edit_and_recorded(cli: Cli, deploy
 def test_a_pool_is_set_kept_by_a_deploy_and_taken_back(cli: Cli, deployed: Path) -> None:
     cli("run", "limited")
     done = cli("pipelines", "set-pool", "limited", "gpu", "--as", "op")
-    assert "limited: pool gpu (set by hand); 1 runs moved" in done.out
+    assert "limited: pool gpu (set by hand); 1 run moved" in done.out
     assert "warning: no worker of pool gpu is alive" in done.err
     assert cli("deploy", str(deployed)).code == 0
     shown = cli("pipelines", "show", "limited")

@@ -72,6 +72,10 @@ def test_a_child_is_shown_by_its_own_id(cli: Cli, fan: str) -> None:
     found = cli("runs", "show", child, "--json").json
     assert (found["parent_id"], found["root_id"], found["position"]) == (fan, fan, 9)
     assert found["item_key"] == "k9"
+    assert list(found["vertices"]) == [found["vertex"]], "not its parent's"
+    text = cli("runs", "show", child).out
+    assert f"vertex      {found['vertex']}\n" in text
+    assert "STEP" not in text
     why = cli("runs", "why", child).out
     assert "item 9 is not to my taste" in why
 

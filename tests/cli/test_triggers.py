@@ -53,8 +53,11 @@ def test_a_file_is_explained_and_processed_again(cli: Cli, conn: Connection) -> 
     told = cli("triggers", "explain", "pipelines/in/a.bak")
     assert told.code == 1
     assert "pattern" in told.out
-    elsewhere = cli("triggers", "explain", "in/a.csv")
-    assert f"looked at: {cli.folder / 'in/a.csv'} (a relative FILE" in elsewhere.err
+    elsewhere = cli("triggers", "explain", "in/b.csv")
+    assert f"looked at: {cli.folder / 'in/b.csv'} (a relative FILE" in elsewhere.err
+    as_written = cli("triggers", "explain", "in/a.csv").out
+    assert as_written == cli("triggers", "explain", "pipelines/in/a.csv").out
+    assert "in/*.csv" in as_written, "what is not here is looked for at the folder of the code"
     assert cli("triggers", "explain", "pipelines/in/none.csv", "--json").json["taken"] is False
     done = cli("triggers", "again", "pipelines/in/a.csv", "--as", "me", "--why", "new rates")
     assert done.code == 0, done.err

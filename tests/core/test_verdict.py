@@ -10,6 +10,7 @@ import pytest
 from suimon.core import reasons
 from suimon.core.verdict import (
     DELIVERY_SECONDS,
+    ENDED_BY,
     GRACE_SECONDS,
     LOST_SECONDS,
     ON_PURPOSE,
@@ -76,7 +77,7 @@ class TestStopped:
 
     def test_runs_of_dead_workers_are_not_taken_back(self) -> None:
         found = judge(facts(lost=Count(1), lost_s=LOST_SECONDS + 30))
-        assert str(found) == "STOPPED  1 run of dead workers are not taken back, for 2 m"
+        assert str(found) == "STOPPED  1 run of dead workers is not taken back, for 2 m"
         assert judge(facts(lost=Count(1), lost_s=LOST_SECONDS)).level != "stopped"
 
 
@@ -141,8 +142,19 @@ class TestHeld:
         ]
         found = judge(facts(held=held))
         assert str(found) == (
-            "HELD  on purpose: 10,000+ paused:pool:gpu, 2 retry (the first at 14:02)"
+            "HELD  nothing can run now: 10,000+ paused:pool:gpu, 2 retry (the first at 14:02)"
         )
+        assert found.todo == "See: suimon paused, suimon runs list --reason retry"
+
+    def test_what_ends_it_is_named_by_its_reason(self) -> None:
+        """Whoever waits for a decision or a signal is not sent to the pauses."""
+        held = [Held("approval:release", Count(2)), Held("signal:paid", Count(1))]
+        found = judge(facts(held=held))
+        assert str(found) == "HELD  on purpose: 2 approval:release, 1 signal:paid"
+        assert found.todo == "See: suimon approvals list, suimon signal RUN paid"
+
+    def test_every_reason_on_purpose_says_what_ends_it(self) -> None:
+        assert set(ENDED_BY) == ON_PURPOSE
 
     def test_at_most_four_reasons_are_named(self) -> None:
         held = [Held(f"signal:{n}", Count(n)) for n in range(1, 8)]
@@ -166,6 +178,14 @@ class TestRest:
         assert str(judge(Facts())) == "IDLE  nothing is queued and nothing runs"
         found = judge(facts(next_at="2030-01-01T02:00:00.000000+00:00"))
         assert found.sentence.endswith("next start at 2030-01-01T02:00:00+00:00")
+
+    def test_a_start_that_is_due_is_not_the_next_one(self) -> None:
+        """It names no instant in the past, and who would make the start, if nobody is there."""
+        found = judge(facts(next_at="2030-01-01T02:00:00.000000+00:00", due_s=7.3))
+        assert str(found) == (
+            "IDLE  nothing is queued and nothing runs; a start has been due for 7 s"
+        )
+        assert found.todo == "Start a worker or a serve."
 
     def test_ok(self) -> None:
         busy = replace(WAITING, oldest_s=1.0)

@@ -2,6 +2,7 @@
 
     ```python        a first line `# name.py` makes it a file of the document's project;
                      any other block is run as a program in the project's folder
+    ```yaml          a first line `# name.yaml` makes it a file of the project, too
     ```sh            is run by bash in that folder, with the document's database
     <!-- not run: WHY -->       on the line above: not run; its commands must still exist
     <!-- with a worker -->      from here on a worker serves the project
@@ -19,7 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 _FENCE = re.compile(r"^```(?P<language>[a-z]+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# (?P<name>[\w/]+\.py)\n")
+_FILE = {
+    language: re.compile(rf"# (?P<name>[\w/]+\.{ending})\n")
+    for language, ending in (("python", "py"), ("yaml", "yaml"))
+}
 _NOT_RUN = re.compile(r"<!-- not run: (?P<why>[^\n]+?) -->\n$")
 _WORKER = "<!-- with a worker -->\n"
 
@@ -54,7 +58,8 @@ def _blocks(name: str, text: str) -> Iterator[Block]:
     for match in _FENCE.finditer(text):
         above = text[: match.start()]
         marked = _NOT_RUN.search(above)
-        file = _FILE.match(match["text"]) if match["language"] == "python" else None
+        form = _FILE.get(match["language"])
+        file = form.match(match["text"]) if form is not None else None
         yield Block(
             name,
             above.count("\n") + 1,

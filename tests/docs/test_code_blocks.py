@@ -30,8 +30,10 @@ ONLY_CHECKED = ("make", "git", "cd", "pip", "uv", "sudo", "systemctl", "docker",
 
 
 def runnable(block: Block) -> bool:
-    if block.language not in ("python", "sh") or block.why is not None:
+    if block.why is not None:
         return False
+    if block.language not in ("python", "sh"):
+        return block.file is not None
     return block.language == "python" or not any(c[0] in ONLY_CHECKED for c in commands(block))
 
 

@@ -83,6 +83,11 @@ def test_a_channel_that_cannot_be_is_refused(
     assert notify.listed(lab.conn) == []
 
 
+def test_a_webhook_without_a_secret_says_what_is_missing(lab: Lab) -> None:
+    with pytest.raises(InputRefused, match="--secret is missing"):
+        notify.add(lab.conn, "x", actor="ann", webhook="https://a.example/")
+
+
 def test_a_name_is_taken_once_and_channels_are_bounded(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

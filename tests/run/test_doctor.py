@@ -155,7 +155,7 @@ def test_runs_that_are_stuck(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     (lane,), (dead,), (stuck,), (timer,) = (bad(lab.conn, check) for check in checks)
     assert 'lane "pipeline:p" has room (0 of 1 places taken)' in lane.text
     assert first in lane.text
-    assert "1 runs are held by default-worker, which is dead" in dead.text
+    assert "1 run is held by default-worker, which is dead" in dead.text
     assert alone in dead.text
     assert parent.id in stuck.text
-    assert timer.text.startswith("1 runs wait for a time that has passed")
+    assert timer.text.startswith("1 run waits for a time that has passed")

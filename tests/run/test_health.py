@@ -111,7 +111,7 @@ def test_runs_whose_worker_is_gone_are_lost(lab: Lab, how: str) -> None:
     lab.sql("update suimon.workers set left_at = beat_at where dead")
     assert level(lab) == (
         "stopped",
-        "1 run of dead workers are not taken back, for 3 m 20 s",
+        "1 run of dead workers is not taken back, for 3 m 20 s",
     )
     assert health.overall(lab.conn)["counts"]["lost"] == 1
 
@@ -137,7 +137,7 @@ def test_deliveries_that_wait(lab: Lab) -> None:
     )
     assert level(lab) == (
         "stopped",
-        "deliveries do not become runs: 1 wait, the oldest for 6 m",
+        "deliveries do not become runs: 1 waits, the oldest for 6 m",
     )
     pause.pause(lab.conn, "pipeline:p", "me", triggers_only=True)
     assert level(lab) == ("held", "on purpose: 1 paused:triggers:p (deliveries)")
@@ -146,14 +146,14 @@ def test_deliveries_that_wait(lab: Lab) -> None:
     assert level(lab)[0] == "ok"
 
 
-def test_what_waits_on_purpose_is_named_with_its_time(lab: Lab) -> None:
+def test_what_waits_for_a_time_is_named_with_it(lab: Lab) -> None:
     lab.pipeline("p")
     worker = lab.worker()
     row = lab.claim_run(worker, lab.submit("p"))
     lab.again(worker, row, 3600.0)
     found, sentence = level(lab)
     assert found == "held"
-    assert sentence.startswith("on purpose: 1 retry (the first at ")
+    assert sentence.startswith("nothing can run now: 1 retry (the first at ")
     assert health.overall(lab.conn)["counts"]["waiting"] == 1
 
 
@@ -172,6 +172,17 @@ def test_an_idle_system_names_its_next_start(lab: Lab) -> None:
         "idle",
         "nothing is queued and nothing runs, next start at 2030-01-01T02:00:00+00:00",
     )
+
+
+def test_a_start_in_the_past_is_due_and_not_the_next(lab: Lab) -> None:
+    """As after a first deploy without a worker."""
+    lab.pipeline("p", triggers=[{"type": "EVERY", "every": "1h"}])
+    lab.sql("update suimon.triggers set next_at = clock_timestamp() - interval '125 s'")
+    lab.sql("update suimon.duties set last_at = now()")
+    found = health.overall(lab.conn)
+    assert (found["next_start_at"], found["start_due_s"] >= 125) == (None, True)
+    sentence = "nothing is queued and nothing runs; a start has been due for 2 m 5 s"
+    assert level(lab) == ("idle", sentence)
 
 
 def test_the_oldest_is_one_that_never_began_where_there_is_one(lab: Lab) -> None:

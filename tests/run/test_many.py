@@ -33,6 +33,7 @@ def test_an_empty_filter_is_refused(lab: Lab, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("foo=1", "known: error, parent, pipeline, since, status, until, vertex"),
         ("statu=failed", 'did you mean "status"'),
         ("status", "Write it like"),
         ("status=", "Write it like"),

@@ -104,12 +104,34 @@ def test_failed_children_of_a_run_that_succeeded_with_them_run_again(lab: Lab, w
         {"run": parent.id, "pipeline": "parents", "steps": ["outcome", "report"]}
     ] or sorted(said["merges_again"][0]["steps"]) == ["outcome", "report"]  # type: ignore[index]
     assert _steps(lab, parent) == {"kids"}
+    (record,) = lab.sql("select detail from suimon.audit where target = %s", parent.id)[0]
+    assert record["children_again"] == {"kids": 4}
+    assert sorted(record["steps_again"]) == ["outcome", "report"]
     again = [row for row in lab.claim(worker, 20) if row.id != parent.id]
     assert len(again) == 4
     assert lab.tally(parent) == (6, 0, 0, 0)
     lab.end(worker, again)
     assert lab.tally(parent) == lab.recount(parent) == (10, 0, 0, 0)
     assert lab.fanout(parent)["settles"] == 2
+
+
+def test_each_step_is_named_once(lab: Lab, worker: int) -> None:
+    """Also one that stands behind two merges."""
+    second = {**SPAWN_GRAPH["kids"]}
+    inputs = {"a": {"$ref": "outcome"}, "b": {"$ref": "judged"}}
+    graph = {
+        **SPAWN_GRAPH,
+        "more": second,
+        "judged": {"type": "MERGE", "after": ["more"]},
+        "report": {**SPAWN_GRAPH["report"], "inputs": inputs},
+    }
+    lab.pipeline("two", graph)
+    run = lab.submit("two", {"items": []})
+    made = retry.Plan()
+    made.fanouts = {n: (run, v, 1, retry.BAD) for n, v in enumerate(("kids", "more"))}
+    retry.add_parents(lab.conn, made)
+    (merge,) = made.to_json()["merges_again"]
+    assert sorted(merge["steps"]) == ["judged", "outcome", "report"]
 
 
 def _two_levels(lab: Lab, worker: int) -> tuple[Parent, list[Parent], list[Claimed]]:

@@ -70,7 +70,7 @@ def test_children_says_how_many_are_out(lab: Lab) -> None:
     lab.pipeline("p", SPAWN_GRAPH)
     parent = lab.fan_out(lab.worker(), "p", 24)
     answer = told(lab, parent.id, "children")
-    assert '"kids": 0/24 ended' in answer["held_by"]
+    assert '"kids": 0 of 24 ended' in answer["held_by"]
 
 
 def test_children_says_what_those_that_wait_wait_for(lab: Lab) -> None:
@@ -81,7 +81,7 @@ def test_children_says_what_those_that_wait_wait_for(lab: Lab) -> None:
     row = lab.claim(worker, 1)[0]
     lab.again(worker, row, delay_s=3600)
     answer = told(lab, parent.id, "children")
-    assert "of the last ones wait for no_slot:default (23), retry (1)" in answer["held_by"]
+    assert "of those made last wait 23 for no_slot:default, 1 for retry" in answer["held_by"]
     assert answer["waiting"][1] == {"vertex": "kids", "reason": "retry", "runs": 1}
 
 
@@ -164,7 +164,7 @@ def test_a_lane_says_who_is_in_it(lab: Lab) -> None:
     lab.worker()
     first, _, third = (lab.submit("p") for _ in range(3))
     answer = told(lab, third, "lane")
-    assert answer["text"].startswith('1 runs wait before it in lane "pipeline:p"')
+    assert answer["text"].startswith('1 run waits before it in lane "pipeline:p"')
     assert answer["held_by"] == f"{first} (queued)"
 
 

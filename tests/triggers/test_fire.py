@@ -97,6 +97,8 @@ def test_what_arrives_during_a_pause_waits_for_as_long_as_it_lasts(doors: Doors,
     assert doors.deliveries(to, "state", "tries", "code") == [
         ("waiting", 0, "paused"), ("waiting", 0, None),
     ]  # fmt: skip
+    (first, _) = doors.deliveries(to, "why")
+    assert first[0].startswith("paused:"), "in the words that everything else has"
     doors.sql("delete from suimon.pauses")
     doors.sql("update suimon.triggers set retry_at = null")
     deliver.deliver(doors.conn, to.id)
