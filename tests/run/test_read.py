@@ -264,7 +264,7 @@ class TestWhy:
         )
         assert why.short(read.run(conn, parent)) == "children 3/24"
         answer = why.why(conn, parent)
-        assert '"kids": 3/24 ended' in answer["text"]
+        assert '"kids": 3 of 24 ended' in answer["text"]
 
     def test_the_lane_names_its_holder(self, conn: Connection) -> None:
         """Who has the place, and how many stand before."""
