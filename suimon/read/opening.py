@@ -73,7 +73,7 @@ class OpenFile:
                 note=self.how.note,
                 cells=self.table.cells,
                 dates_from_text=self.how.format != "excel",
-                only_text=self.how.format in ("csv", "jsonl"),
+                only_text=self.how.format == "csv",
             )
             compare(
                 self.name, marks(self.before), os.fstat(self.file.fileno()), "while it was read"
@@ -143,7 +143,7 @@ def _read(file: BinaryIO, name: str, how: How) -> Table:
         case "csv":
             return read_csv(file, name, CsvOptions(**options))
         case "jsonl":
-            return Table(None, read_jsonl(file, name, **options))
+            return Table(None, read_jsonl(file, name, how.schema, **options))
         case "parquet":
             from suimon.read.parquet import read_parquet
 
