@@ -2,8 +2,9 @@
 
 Python's and PostgreSQL's ideas of JSON differ where it hurts: NaN becomes null, a NUL or half a
 surrogate pair is refused by jsonb long after the work was done, a huge integer turns into a float,
-and a number with more digits than a float holds turns into another one. Nothing here is repaired silently: each such value is refused with its path (`$.rows[3].price`),
-before it leaves the process that made it.
+and a number with more digits than a float holds turns into another one. Nothing here is repaired
+silently: each such value is refused with its path (`$.rows[3].price`), before it leaves the process
+that made it.
 
 The fast path is one call of orjson. Only a text that holds `null` or an escaped NUL, that orjson
 refuses, or a number of which would change (`numbers`) is walked in Python: to tell None from NaN,
@@ -60,16 +61,23 @@ def loads(text: bytes | str, *, what: str = "value", limit: int = MAX_BYTES) -> 
     return parse(raw, what=what, number=numbers.judged if numbers.may_change(raw) else None)
 
 
+def loads_stored(text: bytes | str, *, what: str = "value") -> Any:
+    """Read the text of a jsonb, which may have come from SQL, by the same rules.
+
+    PostgreSQL keeps numbers and depths that no reader of JSON takes.
+    """
+    raw = as_bytes(text, what=what)
+    changes = numbers.may_change(raw, numbers.kept_by_postgres)
+    return parse(raw, what=what, number=numbers.from_postgres if changes else None)
+
+
 def parse(raw: bytes, *, what: str, number: Callable[[str], Any] | None) -> Any:
     """The value of a text that is bounded already; `number` makes each number from its text.
 
     None is orjson's way, which is for texts whose numbers all keep their digits.
     """
     try:
-        if number is None:
-            value = orjson.loads(raw)
-        else:
-            value = numbers.read(raw, number)
+        value = orjson.loads(raw) if number is None else numbers.read(raw, number)
     except (ValueError, RecursionError) as error:
         msg = f"the {what} is not valid JSON"
         raise InvalidJson(msg, detail=str(error), hint=_syntax_hint(raw)) from None

@@ -5,8 +5,8 @@ prints (`0.1`, `1.10`, `1e5`), or when it is a whole number of 64 bits. All othe
 without a word: 12345678901234567.89 into 12345678901234568, 1e-400 into nothing.
 
 Fifteen significant digits always survive, so that almost every text is let through by one search
-for a longer number or a large exponent. What that finds may lie inside a text (an id, a time stamp);
-only then the texts are taken out and the numbers judged one by one.
+for a longer number or a large exponent. What that finds may lie inside a text (an id, a hash); only
+then the texts are taken out and the numbers judged one by one.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ class Changed:
             self.reason = f"{cut} cannot be kept exactly as a number"
 
 
-def may_change(raw: bytes) -> bool:
+def may_change(raw: bytes, keep: Callable[[str], bool] | None = None) -> bool:
     """Does a number of this JSON text change? (Of no JSON the answer means nothing.)"""
+    keep = keep or kept
     if _SUSPECT.search(raw) is None:
         return False
     without_texts = _TEXT.sub(b'""', raw)
-    return any(not kept(found[0].decode()) for found in _LONG.finditer(without_texts))
+    return any(not keep(found[0].decode()) for found in _LONG.finditer(without_texts))
 
 
 def read(raw: bytes, number: Callable[[str], Any]) -> Any:
@@ -73,6 +74,21 @@ def kept(text: str) -> bool:
     """Is this JSON number the same as a Python value?"""
     if is_whole(text):
         return len(text) <= _INTEGER_CHARACTERS and SMALLEST <= int(text) <= LARGEST
+    return _printed(text)
+
+
+def kept_by_postgres(text: str) -> bool:
+    """Is this number of a jsonb the same? PostgreSQL writes the float 1e22 out as an integer."""
+    return kept(text) or _printed(text)
+
+
+def from_postgres(text: str) -> int | float | Changed:
+    """`judged` for the text of a jsonb."""
+    return float(text) if not kept(text) and _printed(text) else judged(text)
+
+
+def _printed(text: str) -> bool:
+    """Does the float of this number print the same number?"""
     mantissa = text.lower().partition("e")[0]
     if len(mantissa.replace(".", "").lstrip("-").strip("0")) > _FLOAT_DIGITS:
         return False

@@ -71,3 +71,19 @@ def test_what_is_taken_is_what_was_written(text: str) -> None:
 def test_what_is_no_json_stays_no_json(text: str) -> None:
     with pytest.raises(InvalidJson, match="not valid JSON"):
         jsonsafe.loads(text)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_that_postgres_writes_out_is_read_back(number: float) -> None:
+    """In jsonb 1e22 is a numeric, whose text has 23 digits and no exponent."""
+    written = f"{Decimal(repr(number)):f}"
+    (found,) = jsonsafe.loads_stored(f'{{"a":[{written}]}}')["a"]
+    assert float(found) == number
+    assert Decimal(repr(found)) == Decimal(repr(number))
+
+
+@pytest.mark.parametrize("number", ["18446744073709551616", "0.1234567890123456789", "9" * 400])
+def test_what_sql_told_is_not_rounded_either(number: str) -> None:
+    with pytest.raises(InvalidJson) as caught:
+        jsonsafe.loads_stored(f'{{"b":1e22,"a":{number}}}')
+    assert caught.value.path == "$.a"
