@@ -1,9 +1,9 @@
 """Numbers of a JSON row as they are written, where what Python makes of them would not do.
 
-    declared "text", "decimal", "number"   judged by its text, like a cell of a CSV
-    declared "integer"                     exactly, however long it is written (`37`, `37.0`)
-    any other place                        the number that it is; one that would change is a bad
-                                           value, and so is the list or object it stands in
+declared "text", "decimal", "number"   judged by its text, like a cell of a CSV
+declared "integer"                     exactly, however long it is written (`37`, `37.0`)
+any other place                        the number that it is; one that would change is a bad
+                                       value, and so is the list or object it stands in
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from suimon.read import options as rules
 from suimon.read.checks import Note, checked, refuse_unknown_columns
 from suimon.read.csv import CsvOptions, read_csv
 from suimon.read.fence import Fence
+from suimon.read.guard import guard, guarded
 from suimon.read.jsonl import read_jsonl
 from suimon.read.options import ENDINGS, FORMATS
 from suimon.read.table import Table
@@ -66,7 +67,7 @@ class OpenFile:
         try:
             yield None
             yield from checked(
-                self.table.rows,
+                guarded(self.table.rows, self.name),
                 name=self.name,
                 schema=self.how.schema,
                 on_bad=self.how.options.get("onBadValue", "stop"),
@@ -126,7 +127,8 @@ def open_file(
         before = os.fstat(file.fileno())
         compare(name, expected, before, "since the run was started")
         _compare_version(name, full, expected.get("version"), before)
-        table = _read(file, name, how)
+        with guard(name):
+            table = _read(file, name, how)
         if check_schema and table.columns is not None:
             refuse_unknown_columns(how.schema, table.columns, name)
     except BaseException:
