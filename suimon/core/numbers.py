@@ -74,23 +74,23 @@ def kept(text: str) -> bool:
     """Is this JSON number the same as a Python value?"""
     if is_whole(text):
         return len(text) <= _INTEGER_CHARACTERS and SMALLEST <= int(text) <= LARGEST
-    return _printed(text)
+    return float_kept(text)
 
 
 def kept_by_postgres(text: str) -> bool:
     """Is this number of a jsonb the same? PostgreSQL writes the float 1e22 out as an integer."""
-    return kept(text) or _printed(text)
+    return kept(text) or float_kept(text)
 
 
 def from_postgres(text: str) -> int | float | Changed:
     """`judged` for the text of a jsonb."""
-    return float(text) if not kept(text) and _printed(text) else judged(text)
+    return float(text) if not kept(text) and float_kept(text) else judged(text)
 
 
-def _printed(text: str) -> bool:
+def float_kept(text: str) -> bool:
     """Does the float of this number print the same number?"""
     mantissa = text.lower().partition("e")[0]
-    if len(mantissa.replace(".", "").lstrip("-").strip("0")) > _FLOAT_DIGITS:
+    if len(mantissa.replace(".", "").lstrip("+-").strip("0")) > _FLOAT_DIGITS:
         return False
     number = float(text)
     printed = repr(number)
