@@ -16,7 +16,10 @@ import math
 import re
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any, Final
+
+import orjson
 
 SMALLEST: Final = -(2**63)
 LARGEST: Final = 2**64 - 1
@@ -24,6 +27,8 @@ LARGEST: Final = 2**64 - 1
 _FLOAT_DIGITS: Final = 17
 _INTEGER_CHARACTERS: Final = 20
 _SHOWN_CHARACTERS: Final = 60
+#: Numbers that are looked at together.
+_BATCH: Final = 1_000
 
 #: What follows a number tells it from most ids and hashes.
 _SUSPECT: Final = re.compile(
@@ -53,7 +58,20 @@ def may_change(raw: bytes, keep: Callable[[str], bool] | None = None) -> bool:
     if _SUSPECT.search(raw) is None:
         return False
     without_texts = _TEXT.sub(b'""', raw)
-    return any(not keep(found[0].decode()) for found in _LONG.finditer(without_texts))
+    suspects = (found[0] for found in _LONG.finditer(without_texts))
+    while batch := list(islice(suspects, _BATCH)):
+        if not _as_printed(batch) and not all(keep(each.decode()) for each in batch):
+            return True
+    return False
+
+
+def _as_printed(batch: list[bytes]) -> bool:
+    """Are all of them written as a program prints its floats? (What most long numbers are.)"""
+    text = (b"[" + b",".join(batch) + b"]").replace(b"E", b"e").replace(b"e+", b"e")
+    try:
+        return orjson.dumps(orjson.loads(text)) == text
+    except orjson.JSONDecodeError:
+        return False
 
 
 def read(raw: bytes, number: Callable[[str], Any]) -> Any:
@@ -89,13 +107,13 @@ def from_postgres(text: str) -> int | float | Changed:
 
 def float_kept(text: str) -> bool:
     """Does the float of this number print the same number?"""
-    mantissa = text.lower().partition("e")[0]
-    if len(mantissa.replace(".", "").lstrip("+-").strip("0")) > _FLOAT_DIGITS:
-        return False
     number = float(text)
     printed = repr(number)
     if printed == text:
         return True
+    mantissa = text.lower().partition("e")[0]
+    if len(mantissa.replace(".", "").lstrip("+-").strip("0")) > _FLOAT_DIGITS:
+        return False
     try:
         return math.isfinite(number) and Decimal(printed) == Decimal(text)
     except InvalidOperation:  # an exponent beyond all bounds
@@ -104,7 +122,7 @@ def float_kept(text: str) -> bool:
 
 def is_whole(text: str) -> bool:
     """Is it written as an integer?"""
-    return not ("." in text or "e" in text or "E" in text)
+    return "." not in text and "e" not in text and "E" not in text
 
 
 def _refuse_constant(name: str) -> Any:
