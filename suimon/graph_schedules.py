@@ -10,9 +10,8 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
-from suimon.core import durations, instants
+from suimon.core import durations, instants, zones
 from suimon.graph_fields import Rule, duration, instant, one_of
 
 #: A rhythm is not faster than one look after the other can keep.
@@ -33,8 +32,8 @@ def cron(value: Any) -> str | None:
 
 def time_zone(value: Any) -> str | None:
     try:
-        known = isinstance(value, str) and ZoneInfo(value) is not None
-    except (ValueError, OSError, KeyError):  # what ZoneInfo raises for names and for odd paths
+        known = isinstance(value, str) and zones.named(value) is not None
+    except ValueError:
         known = False
     return None if known else f'must be a time zone like "Europe/Berlin" or "UTC", not {value!r}'
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from suimon.core import numbers
 from suimon.errors import DefinitionError, Mistake
 from suimon.graph_fields import MAX_DEPTH, MAX_TEXT_BYTES
 
@@ -48,7 +49,10 @@ def read_json(text: bytes | str, file: str | None) -> Any:
     """JSON text to Python, bounded in size, with duplicate keys refused."""
     try:
         return json.loads(
-            _decoded(text, file), object_pairs_hook=_object, parse_constant=_refuse_constant
+            _decoded(text, file),
+            object_pairs_hook=_object,
+            parse_float=_float,
+            parse_constant=_refuse_constant,
         )
     except RecursionError:
         msg = "the definition is nested far too deeply"
@@ -115,6 +119,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         msg = f'the key "{twice}" stands twice in one object'
         raise ValueError(msg)
     return result
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if math.isfinite(number) and not numbers.float_kept(text):
+        msg = f"{numbers.Changed(text).reason}; put it in quotes, as text"
+        raise ValueError(msg)
+    return number
 
 
 def _refuse_constant(name: str) -> Any:
@@ -270,5 +282,8 @@ def _plain(text: str, path: Path, line: int) -> Any:
         if math.isinf(value):
             msg = f"{text} is too large for a number"
             raise _RefusedError(msg, path, line)
+        if not numbers.float_kept(text):
+            msg = numbers.Changed(text).reason
+            raise _RefusedError(msg, path, line, "put it in quotes, as text")
         return value
     return text

@@ -256,6 +256,8 @@ def test_all_mistakes_come_at_once() -> None:
         (b" " * (1024 * 1024 + 1), "the limit is 1,048,576"),
         (b'{"a":' * 80 + b"1" + b"}" * 80, "nested deeper than 64 levels"),
         (b'{"suimon":1,"pipeline":"p","x":1e400}', "inf is no JSON number"),
+        (b'{"suimon":1,"pipeline":"p","x":12345678901234567.89}', "put it in quotes, as text"),
+        (b'{"suimon":1,"pipeline":"p","x":[1e-400]}', "1e-400 cannot be kept exactly"),
         (b'{"suimon":1,"pipeline":"p\\u0000"}', "NUL"),
         (b'{"suimon":1,"pipeline":"\\ud83d"}', "surrogate"),
     ],

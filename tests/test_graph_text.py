@@ -113,6 +113,8 @@ def test_an_alias_stands_for_a_copy() -> None:
         (HEAD + "a: .NaN", "p.yaml:3: .NaN is no JSON number"),
         (HEAD + "a: 1e999", "p.yaml:3: 1e999 is too large"),
         (HEAD + "a: " + "9" * 5000, "p.yaml:3: a number of 5,000 characters"),
+        (HEAD + "a: 12345678901234567.89", "p.yaml:3: 12345678901234567.89 cannot be kept"),
+        (HEAD + "a: +1e-400", "p.yaml:3: +1e-400 cannot be kept exactly as a number"),
         (HEAD + "a: [1, 2", "the definition is not valid YAML"),
         (HEAD + "a: 'x", "the definition is not valid YAML"),
         (HEAD + "\tb: 1", "p.yaml:3: the definition is not valid YAML"),

@@ -85,6 +85,8 @@ def test_a_trigger_is_stored_as_it_was_written(trigger: dict[str, Any]) -> None:
         ({"type": "CRON", "cron": "* * * * *", "tz": "Mars/Base"}, "must be a time zone"),
         ({"type": "CRON", "cron": "* * * * *", "tz": "../../etc/passwd"}, "must be a time zone"),
         ({"type": "CRON", "cron": "* * * * *", "tz": 3}, "must be a time zone"),
+        ({"type": "CRON", "cron": "* * * * *", "tz": "localtime"}, "must be a time zone"),
+        ({"type": "CRON", "cron": "* * * * *", "tz": "posixrules"}, "must be a time zone"),
         ({"type": "CRON", "cron": "61 * * * *"}, "cron cannot be read: bad minute"),
         ({"type": "CRON", "cron": "0 0 * * 8"}, "cron cannot be read: bad day-of-week"),
         ({"type": "CRON", "cron": "0 0 30 2 *"}, "cron never comes"),

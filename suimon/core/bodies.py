@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_plus
 
 from suimon.core import jsonsafe
 from suimon.errors import InvalidJson, PayloadTooLarge
@@ -165,7 +165,7 @@ def _json(plain: bytes, media: Media, *, guessed: bool) -> Any:
     except PayloadTooLarge as error:
         raise BodyRefused(413, "too_large", error.message) from None
     except InvalidJson as error:
-        if guessed:
+        if guessed and error.detail:  # (what the parser said: it is no JSON at all)
             why = "there is no content type, and the body is not JSON"
             raise BodyRefused(415, "media_type", why) from None
         why = f"{error.message} ({error.detail})" if error.detail else error.message
@@ -174,19 +174,18 @@ def _json(plain: bytes, media: Media, *, guessed: bool) -> Any:
 
 def _form(plain: bytes, media: Media) -> dict[str, Any]:
     text = _text(plain, media)
-    charset = media.charset or "utf-8"
-    try:
-        pairs = parse_qsl(
-            text, keep_blank_values=True, strict_parsing=True, errors="strict",
-            encoding="cp932" if charset in _WINDOWS_31J else charset, max_num_fields=MAX_FIELDS,
-        )  # fmt: skip
-    except ValueError as error:
-        why = f"the form cannot be read: {error}"[:400]
-        if text.lstrip()[:1] in ("{", "["):  # what `curl -d` says unless it is told
-            why += "; JSON needs Content-Type: application/json"
-        raise BodyRefused(400, "body", why) from None
+    if _is_json(text):  # what `curl -d` says unless it is told
+        why = "the form cannot be read: it is JSON; JSON needs Content-Type: application/json"
+        raise BodyRefused(400, "body", why)
+    if "=" not in text:
+        raise BodyRefused(400, "body", "the form cannot be read: no field of it has a value")
+    if text.count("&") >= MAX_FIELDS:
+        raise BodyRefused(400, "body", f"the form has more than {MAX_FIELDS:,} fields")
     found: dict[str, Any] = {}
-    for name, value in pairs:
+    for number, pair in enumerate(text.split("&"), start=1):
+        if not pair:
+            continue
+        name, _, value = (_unquoted(part, media, number) for part in pair.partition("="))
         if name not in found:
             found[name] = value
         elif isinstance(found[name], list):
@@ -194,6 +193,30 @@ def _form(plain: bytes, media: Media) -> dict[str, Any]:
         else:
             found[name] = [found[name], value]
     return dict(_checked(found))
+
+
+def _is_json(text: str) -> bool:
+    """A browser writes no bare bracket: it is JSON, or was meant to be, unless fields follow."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return False
+    if "=" not in text:
+        return True
+    try:
+        jsonsafe.loads(text)
+    except (InvalidJson, PayloadTooLarge) as error:
+        return not error.detail
+    return True
+
+
+def _unquoted(part: str, media: Media, number: int) -> str:
+    charset = media.charset or "utf-8"
+    encoding = "cp932" if charset in _WINDOWS_31J else charset
+    try:
+        return unquote_plus(part, encoding=encoding, errors="strict")
+    except UnicodeDecodeError as error:
+        found = error.object[error.start : error.start + 1].hex()
+        why = f"the form cannot be read: field {number} is not {charset} (0x{found} is no text)"
+        raise BodyRefused(400, "body", why) from None
 
 
 def _checked(value: Any) -> Any:

@@ -1,12 +1,14 @@
 """JSON that survives the journey into PostgreSQL and back, or a clear refusal.
 
 Python's and PostgreSQL's ideas of JSON differ where it hurts: NaN becomes null, a NUL or half a
-surrogate pair is refused by jsonb long after the work was done, a huge integer turns into a float.
-Nothing here is repaired silently: each such value is refused with its path (`$.rows[3].price`),
-before it leaves the process that made it.
+surrogate pair is refused by jsonb long after the work was done, a huge integer turns into a float,
+and a number with more digits than a float holds turns into another one. Nothing here is repaired
+silently: each such value is refused with its path (`$.rows[3].price`), before it leaves the process
+that made it.
 
-The fast path is one call of orjson. Only a text that holds `null` or an escaped NUL, or that orjson
-refuses, is walked in Python: to tell None from NaN, and to find the path.
+The fast path is one call of orjson. Only a text that holds `null` or an escaped NUL, that orjson
+refuses, or a number of which would change (`numbers`) is walked in Python: to tell None from NaN,
+and to find the path.
 """
 
 from __future__ import annotations
@@ -18,11 +20,12 @@ import json
 import math
 import pathlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import orjson
 
+from suimon.core import numbers
 from suimon.errors import InvalidJson, PayloadTooLarge
 
 #: The largest input, result or signal, in bytes of JSON.
@@ -31,9 +34,6 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 254
 
 _OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
-_SMALLEST: Final = -(2**63)
-_LARGEST: Final = 2**64 - 1
-_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -57,21 +57,43 @@ def dumps(value: Any, *, what: str = "value", limit: int = MAX_BYTES) -> bytes:
 
 def loads(text: bytes | str, *, what: str = "value", limit: int = MAX_BYTES) -> Any:
     """Read JSON that came from outside and check that it can be stored unharmed."""
-    raw = _as_bytes(text, what)
-    if len(raw) > limit:
-        raise too_large(len(raw), what=what, limit=limit)
+    raw = as_bytes(text, what=what, limit=limit)
+    return parse(raw, what=what, number=numbers.judged if numbers.may_change(raw) else None)
+
+
+def loads_stored(text: bytes | str, *, what: str = "value") -> Any:
+    """Read the text of a jsonb, which may have come from SQL, by the same rules.
+
+    PostgreSQL keeps numbers and depths that no reader of JSON takes.
+    """
+    raw = as_bytes(text, what=what)
+    changes = numbers.may_change(raw, numbers.kept_by_postgres)
+    return parse(raw, what=what, number=numbers.from_postgres if changes else None)
+
+
+def parse(raw: bytes, *, what: str, number: Callable[[str], Any] | None) -> Any:
+    """The value of a text that is bounded already; `number` makes each number from its text.
+
+    None is orjson's way, which is for texts whose numbers all keep their digits.
+    """
     try:
-        value = orjson.loads(raw)
-        if _LONG_NUMBER.search(raw):
-            value = json.loads(raw)  # keeps long integers whole, so that they can be judged
+        value = orjson.loads(raw) if number is None else numbers.read(raw, number)
     except (ValueError, RecursionError) as error:
         msg = f"the {what} is not valid JSON"
         raise InvalidJson(msg, detail=str(error), hint=_syntax_hint(raw)) from None
-    if b"\\u0000" in raw or _LONG_NUMBER.search(raw):
+    if b"\\u0000" in raw or number is not None:
         problem = _find_problem(value, 0)
         if problem is not None:
             raise _as_error(problem, what)
     return value
+
+
+def as_bytes(text: bytes | str, *, what: str, limit: int = MAX_BYTES) -> bytes:
+    """The text in UTF-8, or InvalidJson / PayloadTooLarge."""
+    raw = _as_bytes(text, what)
+    if len(raw) > limit:
+        raise too_large(len(raw), what=what, limit=limit)
+    return raw
 
 
 def content_hash(text: bytes) -> int:
@@ -148,8 +170,10 @@ def _find_problem(value: Any, depth: int) -> _Problem | None:
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):
-        fits = _SMALLEST <= value <= _LARGEST
+        fits = numbers.SMALLEST <= value <= numbers.LARGEST
         return None if fits else ("the integer does not fit into 64 bits; send it as text", [])
+    if isinstance(value, numbers.Changed):
+        return f"{value.reason}; send it as text", []
     if type(value) is float:
         fine = math.isfinite(value)
         return None if fine else (f"{value!r} is no JSON number; use null or text", [])

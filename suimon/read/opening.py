@@ -20,6 +20,7 @@ from suimon.read import options as rules
 from suimon.read.checks import Note, checked, refuse_unknown_columns
 from suimon.read.csv import CsvOptions, read_csv
 from suimon.read.fence import Fence
+from suimon.read.guard import guard, guarded
 from suimon.read.jsonl import read_jsonl
 from suimon.read.options import ENDINGS, FORMATS
 from suimon.read.table import Table
@@ -66,14 +67,14 @@ class OpenFile:
         try:
             yield None
             yield from checked(
-                self.table.rows,
+                guarded(self.table.rows, self.name),
                 name=self.name,
                 schema=self.how.schema,
                 on_bad=self.how.options.get("onBadValue", "stop"),
                 note=self.how.note,
                 cells=self.table.cells,
                 dates_from_text=self.how.format != "excel",
-                only_text=self.how.format in ("csv", "jsonl"),
+                only_text=self.how.format == "csv",
             )
             compare(
                 self.name, marks(self.before), os.fstat(self.file.fileno()), "while it was read"
@@ -126,7 +127,8 @@ def open_file(
         before = os.fstat(file.fileno())
         compare(name, expected, before, "since the run was started")
         _compare_version(name, full, expected.get("version"), before)
-        table = _read(file, name, how)
+        with guard(name):
+            table = _read(file, name, how)
         if check_schema and table.columns is not None:
             refuse_unknown_columns(how.schema, table.columns, name)
     except BaseException:
@@ -143,7 +145,7 @@ def _read(file: BinaryIO, name: str, how: How) -> Table:
         case "csv":
             return read_csv(file, name, CsvOptions(**options))
         case "jsonl":
-            return Table(None, read_jsonl(file, name, **options))
+            return Table(None, read_jsonl(file, name, how.schema, **options))
         case "parquet":
             from suimon.read.parquet import read_parquet
 

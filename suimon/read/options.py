@@ -46,6 +46,10 @@ OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 FORMATS: Final = tuple(OPTIONS)
 MAX_HEADER_LINES: Final = 10
+#: Codecs of Python from text to text or for names of hosts, and UTF-7, which hides characters.
+NO_CHARACTER_SETS: Final = frozenset(
+    {"punycode", "idna", "utf-7", "unicode-escape", "raw-unicode-escape", "undefined", "charmap"}
+)
 
 Rule = Callable[[Any], str | None]
 
@@ -69,7 +73,7 @@ def encoding(value: Any) -> str | None:
     if value == "auto":
         return None
     try:
-        known = isinstance(value, str) and codecs.lookup(value) is not None
+        known = isinstance(value, str) and codecs.lookup(value).name not in NO_CHARACTER_SETS
         "".encode(value)  # refuses codecs that are not text encodings, like "base64"
     except (LookupError, TypeError, ValueError):
         known = False

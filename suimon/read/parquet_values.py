@@ -18,8 +18,8 @@ import math
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
 from typing import Any, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from suimon.core import zones
 from suimon.read.schema import Bad
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - zones are put on afterwards
@@ -56,14 +56,19 @@ def converter(kind: Any, *, declared: str | None) -> Convert:
         return lambda array: [_clock(n) for n in _nanoseconds(array, kind.unit)]
     if types.is_duration(kind):
         return lambda array: [_span(n) for n in _nanoseconds(array, kind.unit)]
+    return _simple(types, kind, declared)
+
+
+def _simple(types: Any, kind: Any, declared: str | None) -> Convert:
+    """Bytes and texts, and what Arrow gives as JSON has it."""
     if _is_bytes(types, kind):
         if declared != "text":
             msg = "its values are bytes, which have no JSON form"
             raise TypeError(msg)
         return _decoded
-    plain = (types.is_integer, types.is_boolean, types.is_decimal, types.is_null)
-    text = (types.is_string, types.is_large_string, types.is_string_view)
-    if any(is_it(kind) for is_it in (*plain, *text)):
+    if _is_text(types, kind):
+        return _texts
+    if _is_plain(types, kind):
         return _plain
     msg = f"its values are of the type {kind}, which has no JSON form"
     raise TypeError(msg)
@@ -78,7 +83,7 @@ def kind_of(kind: Any) -> str:
         return kind_of(kind.value_type)
     if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return "number"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if _is_text(types, kind):
         return "text"
     if types.is_timestamp(kind):
         return "datetime" if kind.tz is None else "datetime with offset"
@@ -106,6 +111,21 @@ def unwrapped(fine: Any, coarse: Any) -> list[Any]:
 def _plain(array: Any) -> list[Any]:
     values: list[Any] = array.to_pylist()
     return values
+
+
+def _texts(array: Any) -> list[Any]:
+    try:
+        return _plain(array)
+    except UnicodeDecodeError:  # the file says that it is text, and nobody has looked
+        return _decoded(array.cast(_bytes_of(array.type)))
+
+
+def _bytes_of(kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_string_view(kind):
+        return pa.binary_view()
+    return pa.large_binary() if pa.types.is_large_string(kind) else pa.binary()
 
 
 def _floats(array: Any) -> list[Any]:
@@ -200,8 +220,8 @@ def _zone(name: str | None) -> tzinfo | None:
         span = timedelta(hours=int(hours), minutes=int(minutes or 0))
         return timezone(-span if name[0] == "-" else span)
     try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return zones.named(name)
+    except ValueError:
         msg = f'its time zone "{name}" is not known on this machine (install tzdata)'
         raise TypeError(msg) from None
 
@@ -235,6 +255,16 @@ def _by_index(array: Any, inner: Convert) -> list[Any]:
 def _is_bytes(types: Any, kind: Any) -> bool:
     tests = (types.is_binary, types.is_large_binary, types.is_binary_view)
     return types.is_fixed_size_binary(kind) or any(is_it(kind) for is_it in tests)
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    tests = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(is_it(kind) for is_it in tests)
+
+
+def _is_plain(types: Any, kind: Any) -> bool:
+    tests = (types.is_integer, types.is_boolean, types.is_decimal, types.is_null)
+    return any(is_it(kind) for is_it in tests)
 
 
 def _is_nested(types: Any, kind: Any) -> bool:
@@ -289,13 +319,14 @@ def _maps(array: Any, keys: Convert, items: Convert) -> list[Any]:
     for row, is_there in enumerate(array.is_valid().to_pylist()):
         begin, end = offsets[row] - first, offsets[row + 1] - first
         pairs = list(zip(names[begin:end], values[begin:end], strict=True))
-        together = dict(pairs)
         if not is_there:
             found.append(None)
-        elif len(together) != len(pairs) or not all(isinstance(key, str) for key in together):
-            found.append(Bad(str(pairs)[:200], "the keys of the map are no text, or not distinct"))
+        elif any(isinstance(key, Bad) for key, _ in pairs):
+            found.append(next(key for key, _ in pairs if isinstance(key, Bad)))
+        elif not all(isinstance(key, str) for key, _ in pairs) or len(dict(pairs)) != len(pairs):
+            found.append(Bad(str(pairs), "the keys of the map are no text, or not distinct"))
         else:
-            found.append(_sound(together))
+            found.append(_sound(dict(pairs)))
     return found
 
 

@@ -23,11 +23,15 @@ _CHUNK_BYTES: Final = 256 * 1024
 #: One line, or one record with line breaks inside quotes. Larger means a quote was never closed.
 MAX_LINE_CHARS: Final = 16 * 1024 * 1024
 
+#: (That of UTF-32 begins like the one of UTF-16.)
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_MARK: Final = "\ufeff"
 #: First bytes that no text file has, and what they are.
 _NO_TEXT: Final = (
     (b"PK\x03\x04", "a ZIP archive, perhaps an Excel workbook (.xlsx)"),
@@ -61,8 +65,11 @@ class TextLines:
         """Raises FileRefused at the first byte that is no text, after all lines before it."""
         self._file.seek(self._start)
         rest = ""
+        begun = False
         for piece in self._pieces():
-            text = rest + piece
+            # a program that put a mark before a file that had one made two of it
+            text = rest + piece if begun else piece.lstrip(_MARK)
+            begun = begun or bool(text)
             cut = _end_of_lines(text)
             yield from io.StringIO(text[:cut], newline="")
             rest = text[cut:]
@@ -79,7 +86,9 @@ class TextLines:
             data = self._file.read(_CHUNK_BYTES)
             try:
                 text = decoder.decode(data, final=not data)
-            except UnicodeDecodeError as error:
+            except UnicodeError as error:
+                if not isinstance(error, UnicodeDecodeError):
+                    raise self._no_text(error) from None
                 # what the decoder had kept back from the last piece stands before this one
                 kept = len(error.object) - len(data)
                 byte = self._offset - kept + error.start
@@ -92,6 +101,12 @@ class TextLines:
                 yield text
             if not data:
                 return
+
+    def _no_text(self, error: UnicodeError) -> FileRefused:
+        """What some decoders say of a file that has not even the beginning of their encoding."""
+        msg = f'"{self._name}" is not valid {self.encoding}: row {self.row + 1} cannot be decoded'
+        hint = 'name the encoding, for instance encoding="cp932", or "auto"'
+        return FileRefused(msg, path=self._name, row=self.row + 1, detail=str(error), hint=hint)
 
     def _bad_byte(self, byte: int, error: UnicodeDecodeError) -> FileRefused:
         row = self.row + 1

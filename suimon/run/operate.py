@@ -58,7 +58,7 @@ def rerun(
     if pruning or text is None:
         msg = f"the input of run {run_id} is being removed, as its pipeline's keep says"
         raise Conflict(msg, run_id=run_id, hint=f"Start one by hand: suimon run {pipeline}")
-    value = jsonsafe.loads(text, what="input")
+    value = jsonsafe.loads_stored(text, what="input")
 
     def act() -> str:
         with transaction(conn):

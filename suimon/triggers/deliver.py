@@ -127,8 +127,7 @@ def _sort_out(
     dead: list[tuple[str, str, str]] = []
     for one in waiting:
         try:
-            # (PostgreSQL keeps numbers and depths that no reader of JSON takes: SQL can tell them)
-            door.check_input(graph, jsonsafe.loads(one.input or "", what="input"))
+            door.check_input(graph, jsonsafe.loads_stored(one.input or "", what="input"))
         except (InputRefused, DataRefused) as error:
             dead.append((one.id, error.code, error.message))
         else:

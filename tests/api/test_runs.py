@@ -88,6 +88,8 @@ def test_an_unknown_name_is_404_and_says_what_was_meant(server: ServeProcess, la
         (b'{"pipeline": "free", "input": {"a": "\\u0000"}}', 400, "SUI-4001"),
         (b'{"pipeline": "free", "input": {"a": "\\ud800"}}', 400, "SUI-4001"),
         (b'{"pipeline": "free", "input": 123456789012345678901234567890}', 400, "SUI-4001"),
+        (b'{"pipeline": "free", "input": {"a": 12345678901234567.89}}', 400, "SUI-4001"),
+        (b'{"pipeline": "free", "input": [1e-400]}', 400, "SUI-4001"),
         (b'{"pipeline": "free", "input": ' + b"[" * 5000 + b"]" * 5000 + b"}", 400, "SUI-4001"),
         (b'{"pipeline": "free", "input": ' + b"[" * 300 + b"]" * 300 + b"}", 400, "SUI-4001"),
         (b'{"pipeline": "free", "inputs": {}}', 422, "SUI-7007"),

@@ -43,6 +43,10 @@ def refused(raw: bytes, *types: bytes, **more: Any) -> tuple[int, str]:
         (JSON, b"null", None),
         (JSON, b'"text"', "text"),
         (FORM, b"a=1&b=&a=2&c=%E6%9D%B1+x", {"a": ["1", "2"], "b": "", "c": "東 x"}),
+        (FORM, b"a=1&d&&c&c=2&", {"a": "1", "d": "", "c": ["", "2"]}),
+        (FORM, b"=1&[x]={y}", {"": "1", "[x]": "{y}"}),
+        (FORM, b"[x]={y}&z", {"[x]": "{y}", "z": ""}),
+        (JSON, b'{"a": [0.1, 1.10, 1e5]}', {"a": [0.1, 1.1, 1e5]}),
         (FORM + b"; charset=shift_jis", b"a=%93%8C", {"a": "東"}),
         (b"text/plain", ORDER_TEXT.encode(), ORDER_TEXT),
         (b"text/plain; charset=latin-1", b"\xe9", "é"),
@@ -71,6 +75,8 @@ def test_a_body_is_what_was_sent(content_type: bytes | None, raw: bytes, value: 
         (JSON, b'{"\\u0000": 1}', 400),
         (JSON, b"[" * 3000, 400),
         (JSON, b"99999999999999999999999", 400),
+        (JSON, b"12345678901234567.89", 400),
+        (None, b'{"a": 1e-400}', 400),
         (JSON, b"\xff\xfe", 400),
         (JSON, ORDER_TEXT.encode("shift_jis"), 400),
         (b"application/json; charset=utf-7", b"{}", 415),
@@ -101,8 +107,23 @@ def test_what_cannot_be_read_for_certain_is_refused(
 
 def test_json_that_comes_as_a_form_is_told_which_type_it_needs() -> None:
     """`curl -d` says that it sends a form unless it is told otherwise."""
-    with pytest.raises(BodyRefused, match="JSON needs Content-Type: application/json"):
-        read(b'{"order": 1}', FORM)
+    for raw in (b'{"order": 1}', b' {"url": "?a=1&b=2"}', b"[1,", b'["=", 1e400]'):
+        with pytest.raises(BodyRefused, match="JSON needs Content-Type: application/json"):
+            read(raw, FORM)
+
+
+def test_a_form_that_cannot_be_decoded_says_where() -> None:
+    assert refused(b"a=1&b=%E6%9D%B1&c=x%FFy", FORM) == (
+        400,
+        "the form cannot be read: field 3 is not utf-8 (0xff is no text)",
+    )
+    assert "more than 1,000 fields" in refused(b"a=&" * 1000, FORM, limit=10_000)[1]
+
+
+def test_a_number_that_would_change_is_named_with_its_place() -> None:
+    status, why = refused(b'{"a": [1, 12345678901234567.89]}')
+    assert status == 400
+    assert "at $.a[1], 12345678901234567.89 cannot be kept exactly" in why
 
 
 def test_several_content_types_are_none() -> None:

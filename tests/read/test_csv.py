@@ -230,7 +230,19 @@ def test_what_is_no_csv_is_named_for_what_it_is(
 KANA = "コード,取引先\n1,カタカナデータ\n2,ひらがな\n"
 
 
-@pytest.mark.parametrize("encoding", ["euc_jp", "utf-16", "utf-16-le", "utf-16-be", "iso2022_jp"])
+@pytest.mark.parametrize(
+    "encoding",
+    [
+        "euc_jp",
+        "utf-16",
+        "utf-16-le",
+        "utf-16-be",
+        "iso2022_jp",
+        "utf-32",
+        "utf-32-le",
+        "utf-32-be",
+    ],
+)
 def test_other_encodings_are_read_when_named(tmp_path: Path, encoding: str) -> None:
     path = made(tmp_path, KANA.encode(encoding))
     assert next(open_source(path, None, {"encoding": encoding}))["取引先"] == "カタカナデータ"

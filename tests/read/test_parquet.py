@@ -264,3 +264,63 @@ def test_any_moment_is_the_same_moment(
         if row["aware"] is not None:
             wanted = row["aware"].astimezone(zoneinfo.ZoneInfo(zone)).utcoffset()
             assert row["aware"].utcoffset() == wanted
+
+
+LATIN = [b"fine", b"caf\xe9", None]
+
+
+@pytest.mark.parametrize(
+    ("binary", "text"),
+    [(pa.binary(), pa.string()), (pa.large_binary(), pa.large_string())],
+)
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_text_that_is_no_utf_8_is_a_bad_value(
+    tmp_path: Path, binary: Any, text: Any, dictionary: bool
+) -> None:
+    """A program may write any bytes as text: the file does not say that they were looked at."""
+    lying = pa.array(LATIN, binary).view(text)
+    path = written(tmp_path / "a.parquet", {"t": lying, "n": [1, 2, 3]}, use_dictionary=dictionary)
+    with pytest.raises(FileRefused, match=r'row 2, column "t": the bytes are no UTF-8') as caught:
+        read(path)
+    assert caught.value.row == 2
+    assert [row["n"] for row in read(path, onBadValue="skip")] == [1, 3]
+    assert [row["t"] for row in read(path, onBadValue="text")] == ["fine", "caf\\xe9", None]
+
+
+def test_text_inside_that_is_no_utf_8_is_a_bad_value_too(tmp_path: Path) -> None:
+    lying = pa.array(LATIN, pa.binary()).view(pa.string())
+    columns = {
+        "l": pa.ListArray.from_arrays([0, 1, 2, 3], lying),
+        "s": pa.StructArray.from_arrays([lying], ["x"]),
+        "d": lying.dictionary_encode(),
+        "m": pa.MapArray.from_arrays([0, 1, 2, 2], lying.slice(0, 2), pa.array([1, 2])),
+    }
+    for name, column in columns.items():
+        path = written(tmp_path / f"{name}.parquet", {name: column, "n": [1, 2, 3]})
+        with pytest.raises(FileRefused, match=rf'row 2, column "{name}"'):
+            read(path)
+        assert [row["n"] for row in read(path, onBadValue="skip")] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pa.array([{"a": 1}, {"a": 2}]),
+        pa.array([[1], [2]]),
+        pa.array([1, 2]),
+        pa.array(["same", "same"]),
+    ],
+)
+def test_a_map_whose_keys_are_no_names_is_a_bad_value(tmp_path: Path, keys: Any) -> None:
+    column = pa.MapArray.from_arrays([0, 2, 2], keys, pa.array(["x", "y"]))
+    path = written(tmp_path / "a.parquet", {"m": column, "n": [1, 2]})
+    with pytest.raises(FileRefused, match=r'row 1, column "m": the keys of the map'):
+        read(path)
+    assert read(path, onBadValue="skip") == [{"m": {}, "n": 2}]
+
+
+@pytest.mark.parametrize("zone", ["localtime", "posixrules", "Factory"])
+def test_a_zone_that_is_the_machines_own_is_none(tmp_path: Path, zone: str) -> None:
+    moment = pa.array([dt.datetime(2024, 1, 1)]).cast(pa.timestamp("us", tz=zone))
+    with pytest.raises(FileRefused, match="time zone"):
+        read(written(tmp_path / "a.parquet", {"a": moment}))

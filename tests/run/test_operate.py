@@ -52,6 +52,14 @@ def test_a_rerun_is_a_new_run_of_the_same_input(lab: Lab) -> None:
     assert records(lab, target=old) == [("ada", "rerun", old, detail)]
 
 
+def test_a_rerun_of_an_input_with_large_and_small_floats(lab: Lab) -> None:
+    """jsonb writes 1e22 out as an integer of 23 digits; it was a float and is one."""
+    lab.pipeline("p")
+    given = {"a": [1e22, 1.7976931348623157e308, 5e-324, 0.1]}
+    operate.rerun(lab.conn, ended(lab, "p", given=given), actor="ada")
+    assert lab.one("select (count(*), count(distinct input))::text from suimon.runs") == "(2,1)"
+
+
 def test_a_rerun_of_a_large_input(lab: Lab) -> None:
     """It comes from the payloads and goes there."""
     lab.pipeline("p")
