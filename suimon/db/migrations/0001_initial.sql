@@ -126,10 +126,15 @@ create table suimon.runs (
 create index runs_ready on suimon.runs (pool, priority, rank, id) where status = 'queued' and admitted;
 -- Who stands in a lane, oldest first. A row held for another reason (paused, no code) is not in it.
 create index runs_lane_waiting on suimon.runs (lane, lane_rank) where status = 'queued' and not admitted and reason is null;
--- Whose place is taken: admission counts these under the lane's lock.
-create index runs_lane_live on suimon.runs (lane) where lane is not null and admitted and status in ('queued', 'running', 'waiting');
+-- Whose place is taken: admission counts these under the lane's lock. Who had begun and is held back for want of code is
+-- not admitted and keeps its place.
+create index runs_lane_live on suimon.runs (lane)
+  where lane is not null and (admitted or (reason like 'no_code:%' and started_at is not null))
+    and status in ('queued', 'running', 'waiting');
 -- The database's own guarantee of "one at a time".
-create unique index runs_lane_one on suimon.runs (lane) where lane_limit = 1 and admitted and status in ('queued', 'running', 'waiting');
+create unique index runs_lane_one on suimon.runs (lane)
+  where lane_limit = 1 and (admitted or (reason like 'no_code:%' and started_at is not null))
+    and status in ('queued', 'running', 'waiting');
 -- What a worker holds: rescue and reconcile. The finish avoids it on purpose (see run/finish.sql).
 create index runs_held on suimon.runs (worker_id) where status = 'running';
 -- Why runs wait, counted for people (run/health.sql). The odd predicate keeps it out of every other plan: what nobody
