@@ -466,6 +466,8 @@ create index deliveries_rejected on suimon.deliveries (ended_at) where state in 
 create index deliveries_run on suimon.deliveries (run_id) where run_id is not null;
 create unique index deliveries_key on suimon.deliveries (trigger_id, key)
   where key is not null and state in ('waiting', 'delivered', 'dead', 'discarded');
+-- Which runs one version of a file has, at any trigger (file_moves).
+create index deliveries_file on suimon.deliveries ((detail ->> 'version')) where detail ->> 'version' is not null;
 create index deliveries_refused on suimon.deliveries (id) where state = 'refused';
 
 -- How many calls of webhooks were refused since ever; their rows in deliveries are bounded, these numbers are not.
@@ -594,9 +596,17 @@ create table suimon.file_moves (
   size bigint not null,                -- and its version: what replaced it meanwhile stays where it is
   mtime_ns bigint not null,
   inode numeric not null,              -- 64 bits without a sign
+  version text not null,               -- the same as a word, as in the detail of deliveries: of all triggers that took it
   arrived_at timestamptz not null default clock_timestamp(),
   primary key (trigger_id, key, path)
 );
+
+-- Has this version of a file a run that has not ended, or a delivery that is to become one, at whatever trigger?
+create function suimon.file_in_use(p_version text) returns boolean language sql stable as $$
+  select exists (
+    select from suimon.deliveries d left join suimon.runs r on r.id = d.run_id
+    where d.detail ->> 'version' = p_version and (d.state = 'waiting' or (r.id is not null and r.finished_at is null)))
+$$;
 
 -- ------------------------------------------------------------------------------------------------ limits
 
