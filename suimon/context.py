@@ -39,13 +39,16 @@ __all__ = [
 ]
 
 LONGEST_DELAY_SECONDS = 366 * 86_400
+#: A task that asks for less would circle: claimed, called and parked again, as fast as it can.
+SHORTEST_DELAY_SECONDS = 1.0
 
 
 class Later(Exception):  # noqa: N818  (it is no error)
     """Raise it in a task to be called again after `delay`: no slot, no try and no failure is spent.
 
-    `delay` is a duration such as "2m", or seconds. Polling an outside job for hours is this; a
-    task's `deadline` bounds it. `progress` is shown with the run.
+    `delay` is a duration such as "2m", or seconds: at most 366 days, and less than 1 s is taken as
+    1 s. Polling an outside job for hours is this; a task's `deadline` bounds it. `progress` is
+    shown with the run.
     """
 
     #: Whether the engine raised it, since a destination's turn is too far away.
@@ -56,6 +59,8 @@ class Later(Exception):  # noqa: N818  (it is no error)
         if not 0 <= self.delay_seconds <= LONGEST_DELAY_SECONDS:
             msg = f"Later({delay!r}): a delay is from 0 s to 366 days"
             raise ValueError(msg)
+        if not self.waits_for_turn:
+            self.delay_seconds = max(self.delay_seconds, SHORTEST_DELAY_SECONDS)
         self.progress = progress
         super().__init__(f"again in {self.delay_seconds:g} s")
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import orjson
 
+from suimon import modules
 from suimon.core import clock
 from suimon.errors import DefinitionError, LoadFailed, Mistake
 from suimon.graph_set import TaskInfo
@@ -78,9 +79,7 @@ class Loaded:
 
 def load_path(path: str | os.PathLike[str], timeout: float = TIMEOUT_SECONDS) -> Loaded:
     """Read PATH in a child process. Raises LoadFailed when the child gives no answer."""
-    if not Path(path).exists():
-        msg = f'there is no file or folder "{os.fspath(path)}"'
-        raise LoadFailed(msg, hint="name the file or folder with your pipelines")
+    modules.folder_of(path)  # it is there, and something that holds definitions
     # -P: the working directory is not put on the module path of a process that imports by name
     command = [sys.executable, "-P", "-m", "suimon.load", str(Path(path).absolute())]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
@@ -175,6 +174,14 @@ def _from_json(document: Mapping[str, Any], output: str) -> Loaded:
     )
 
 
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_escaped(name): _escaped(each) for name, each in value.items()}
+    return [_escaped(each) for each in value] if isinstance(value, list) else value
+
+
 def main(arguments: list[str]) -> None:
     """The child: `python -m suimon.load PATH` writes the document to standard output and leaves."""
     answer = os.dup(1)  # not inheritable: what the code starts cannot write there either
@@ -182,7 +189,11 @@ def main(arguments: list[str]) -> None:
     # the command line's own import of this module must stay light; the child needs the builder
     from suimon.load_child import read
 
-    document = orjson.dumps(read(arguments[0]), option=orjson.OPT_SORT_KEYS)
+    found = read(arguments[0])
+    try:
+        document = orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
+    except TypeError:  # the name of a file that is no UTF-8
+        document = orjson.dumps(_escaped(found), option=orjson.OPT_SORT_KEYS)
     with contextlib.suppress(Exception):  # the code may have closed or replaced them
         sys.stdout.flush()
         sys.stderr.flush()

@@ -42,10 +42,24 @@ class Found:
 def folder_of(path: str | os.PathLike[str]) -> Path:
     """The folder that module names and relative file names begin at."""
     full = Path(path).absolute()
-    if not full.exists():
-        msg = f'there is no file or folder "{os.fspath(path)}"'
+    try:
+        is_there, is_file, is_folder = full.exists(), full.is_file(), full.is_dir()
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        msg = f'"{_shown(path)}" cannot be looked at: {error.strerror}'
+        raise LoadFailed(msg, hint="name the file or folder with your pipelines") from None
+    if not is_there:
+        msg = f'there is no file or folder "{_shown(path)}"'
         raise LoadFailed(msg, hint="name the file or folder with your pipelines")
-    return full.parent if full.is_file() else full
+    if not is_file and not is_folder:
+        msg = f'"{_shown(path)}" is neither a file nor a folder'
+        hint = "a device or a pipe holds no pipelines; name a .py, .json or .yaml file, or a folder"
+        raise LoadFailed(msg, hint=hint)
+    return full.parent if is_file else full
+
+
+def _shown(path: str | os.PathLike[str]) -> str:
+    """For people: a name that is no UTF-8 is escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def files_below(path: str | os.PathLike[str], endings: tuple[str, ...]) -> Iterator[Path]:
@@ -59,7 +73,13 @@ def files_below(path: str | os.PathLike[str], endings: tuple[str, ...]) -> Itera
 
 
 def _walk(folder: Path, endings: tuple[str, ...], depth: int) -> Iterator[Path]:
-    for entry in sorted(folder.iterdir()):
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        msg = f'"{_shown(folder)}" cannot be read: {error.strerror}'
+        hint = "whoever reads definitions needs all folders below PATH"
+        raise LoadFailed(msg, hint=hint) from None
+    for entry in entries:
         if entry.name.startswith("."):
             continue
         if entry.is_dir():
@@ -87,12 +107,13 @@ def find(path: str | os.PathLike[str]) -> list[Found]:
             parts.pop()
         if not parts or not all(part.isidentifier() for part in parts):
             if alone:
-                msg = f'"{file.name}" cannot be imported: "{file.stem}" is no Python name'
+                name, stem = _shown(file.name), _shown(file.stem)
+                msg = f'"{name}" cannot be imported: "{stem}" is no Python name'
                 raise LoadFailed(msg, hint="rename the file, for instance with _ instead of -")
             continue
         found.append(Found(".".join(parts), file))
         if len(found) > MAX_MODULES:
-            msg = f'there are more than {MAX_MODULES:,} modules below "{os.fspath(path)}"'
+            msg = f'there are more than {MAX_MODULES:,} modules below "{_shown(path)}"'
             raise LoadFailed(msg, hint="name the folder that holds your pipelines only")
     return sorted(found, key=lambda module: module.name)
 

@@ -56,11 +56,13 @@ def artifact(run_id: str, name: str, vertex: str | None, target: Path | None, pl
             _write(sys.stdout.buffer, parts)
             return
         try:
-            with target.open("xb") as file:
-                _write(file, parts)
+            file = target.open("xb")
         except FileExistsError:
             msg = f'"{target}" exists already'
             raise Conflict(msg, hint="Nothing was written; give another name.") from None
+        try:
+            with file:
+                _write(file, parts)
         except BaseException:
             target.unlink(missing_ok=True)  # half a file is none
             raise

@@ -15,6 +15,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
@@ -31,6 +32,8 @@ KEPT_PREFIXES: Final = ("LC_", "PYTHON")
 LIMIT_BYTES: Final = 8 * 1024 * 1024
 _ENVIRONMENT: Final = "environment"
 _PR_SET_DUMPABLE: Final = 4
+#: A variable that a shell could set.
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 def environment(names: Iterable[str] = ()) -> dict[str, str]:
@@ -65,8 +68,14 @@ def take_environment(secrets: dict[str, str | None]) -> dict[str, str]:
 
 
 def refuse_own(names: Iterable[str]) -> None:
-    """``--env`` is for the tasks' variables; the engine's own would show them the database."""
+    """``--env`` is for the tasks' variables; the engine's own would show them the database. What is
+    no name is refused: `NAME=VALUE` would give the tasks nothing, without a word.
+    """
     for name in names:
+        if not _NAME.fullmatch(name):
+            msg = f'--env "{name}" is no name of a variable'
+            hint = "The value comes from the environment: NAME=VALUE suimon worker PATH --env NAME"
+            raise SettingsError([msg], hint=hint)
         if secret_names.is_own(name):
             msg = f"--env {name} would show it to every task"
             raise SettingsError([msg], hint="Name variables of your own.")

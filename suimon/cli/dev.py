@@ -17,6 +17,7 @@ from typing import Final
 
 import click
 
+from suimon import modules
 from suimon.cli import show
 from suimon.core import clock, settings, words
 from suimon.errors import SuimonError
@@ -51,6 +52,7 @@ def dev(
     """
     options = {"home": home, "slots": slots, "database_url": db, "port": port}
     found = settings.load(os.environ, options)
+    modules.folder_of(path)
     from suimon.cli.local import Database
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)

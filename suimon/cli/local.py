@@ -26,7 +26,7 @@ from suimon.cli.worker import arguments
 from suimon.core.settings import ADDRESS_FILE, Settings
 from suimon.db.embedded import EmbeddedServer
 from suimon.db.embedded_system import die_with_parent
-from suimon.errors import SuimonError
+from suimon.errors import FileRefused
 
 if TYPE_CHECKING:
     from suimon.db.connect import Connection
@@ -48,7 +48,9 @@ class Database:
                 self.home.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 msg = f"the folder {self.home} cannot be made: {error.strerror}"
-                raise SuimonError(msg, hint="Choose another one: --home DIR") from None
+                raise FileRefused(
+                    msg, path=str(self.home), hint="Choose another one: --home DIR"
+                ) from None
             self.server.start()
             self._write_address()
         return self

@@ -9,6 +9,7 @@ the only thing that shows a traceback.
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import sys
@@ -21,6 +22,8 @@ from suimon.errors import (
     EXIT_NEGATIVE,
     EXIT_USAGE,
     DatabaseUnavailable,
+    FileRefused,
+    InputRefused,
     SuimonError,
 )
 
@@ -112,6 +115,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command; returns the exit code."""
     as_json = "--json" in arguments
+    _print_any_name()
     try:
         answer = cli.main(args=arguments, prog_name="suimon", standalone_mode=False)
     except SuimonError as error:
@@ -130,7 +134,11 @@ def run(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_INTERRUPTED
     except Exception as error:
-        known = _known(error)
+        unclear = _no_text(error, arguments)
+        if unclear is not None:
+            _tell_usage(click.UsageError(unclear), as_json=as_json)
+            return EXIT_USAGE
+        known = _known(error, arguments)
         if known is None:
             raise
         _tell(known, as_json=as_json)
@@ -138,24 +146,89 @@ def run(arguments: list[str]) -> int:
     return answer if isinstance(answer, int) else 0
 
 
-def _known(error: Exception) -> SuimonError | None:
+def _print_any_name() -> None:
+    """A file's name may be any bytes, and is shown escaped; an act never fails in telling of it."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _no_text(error: Exception, arguments: list[str]) -> str | None:
+    """What a person gave that is no UTF-8, where that is what went wrong; None: it is not.
+
+    Asked afterwards: a file may have any name, and most commands do not say which argument is one.
+    """
+    wrong = isinstance(error, UnicodeEncodeError) or "surrogates not allowed" in str(error)
+    if not wrong:
+        return None
+    inside = getattr(error, "object", "")
+    odd = [place for place, one in enumerate(arguments) if not _is_text(one)]
+    odd.sort(key=lambda place: arguments[place] not in inside)  # the one it stumbled over first
+    for place in odd:
+        before = arguments[place - 1] if place else ""
+        name = f"{before} " if before.startswith("--") and "=" not in before else ""
+        shown = os.fsencode(arguments[place]).decode("utf-8", "backslashreplace")
+        return f'{name}"{shown}" is no UTF-8, so it can be no name and no text here.'
+    for name, value in os.environ.items():
+        if name.startswith(("SUIMON_", "PG")) and not _is_text(value):
+            return f"The variable {name} is no UTF-8."
+    return None
+
+
+def _known(error: Exception, arguments: list[str]) -> SuimonError | None:
     """What the database driver and the system raise, in our words; None: a defect."""
     psycopg: Any = sys.modules.get("psycopg")
+    if psycopg is not None and isinstance(error, psycopg.DataError):
+        text = str(error).strip().splitlines()
+        msg = "a value that was given cannot be one here: it is too large, or of another kind"
+        hint = "No number goes beyond 9,223,372,036,854,775,807, no text holds NUL."
+        return InputRefused(msg, detail=text[0] if text else None, hint=hint)
     if psycopg is not None and isinstance(error, psycopg.OperationalError):
         text = str(error).strip().splitlines()
         detail = text[0] if text else None
         msg = "the connection to the database was lost"
         return DatabaseUnavailable(msg, detail=detail, hint="What was asked may be asked again.")
     if isinstance(error, OSError) and error.strerror:
-        place = f' "{error.filename}"' if error.filename else ""
-        return SuimonError(f"the system refused{place}: {error.strerror}")
+        place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+        which = f' "{place}"' if place else ""
+        msg = f"the system refused{which}: {error.strerror}"
+        if place and _was_given(place, arguments):
+            return FileRefused(msg, path=place, hint="Look at the path that was given.")
+        return SuimonError(msg)
     return None
+
+
+def _was_given(path: str, arguments: list[str]) -> bool:
+    """Whether a person named this path or one above it: alone, as `@FILE`, as `--option=FILE`."""
+    for one in arguments:
+        named = one.partition("=")[2] if one.startswith("--") else one.removeprefix("@")
+        whole = os.path.abspath(named)  # noqa: PTH100 (any text)
+        if named and (path == named or f"{path}/".startswith(f"{whole}/")):
+            return True
+    return False
+
+
+def _plain(value: Any) -> Any:
+    """The same with escapes for what no JSON can carry."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 def _tell(error: SuimonError, *, as_json: bool) -> None:
     if as_json:
         problem = {"title": type(error).__name__, "exit_code": error.exit_code, **error.to_json()}
-        sys.stderr.write(json.dumps(problem, ensure_ascii=True) + "\n")
+        sys.stderr.write(json.dumps(_plain(problem), ensure_ascii=True) + "\n")
     else:
         text = f"error: {error.render()}\n"
         sys.stderr.write(text.encode("utf-8", "backslashreplace").decode())
@@ -164,7 +237,7 @@ def _tell(error: SuimonError, *, as_json: bool) -> None:
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
     if as_json:
         problem = {"title": "Usage", "code": "SUI-0002", "message": error.format_message()}
-        sys.stderr.write(json.dumps({**problem, "exit_code": EXIT_USAGE}) + "\n")
+        sys.stderr.write(json.dumps(_plain({**problem, "exit_code": EXIT_USAGE})) + "\n")
         return
     shown = error.format_message()
     sys.stderr.write(f"error: {shown}\n")

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import click
 
+from suimon import modules
 from suimon.cli import clean, logging_setup
 from suimon.cli.options import DURATION, Place
 from suimon.core import settings
 from suimon.core.settings import Settings, SettingsError
-from suimon.errors import LoadFailed
 from suimon.store.secret_key import KeyRing
 
 log = logging.getLogger("suimon.serve")
@@ -70,9 +70,8 @@ def _first_life(path: str | None, given: dict[str, Any]) -> None:
     """Check what can be checked, then become the process without secrets; does not return."""
     options = {name: given[name] for name in (*_SETTINGS, "home")}
     found = settings.load(os.environ, {**options, "database_url": given["db"]})
-    if path is not None and not Path(path).exists():
-        msg = f'there is no file or folder "{path}"'
-        raise LoadFailed(msg, hint="Name the file or folder with your pipelines, or nothing.")
+    if path is not None:
+        modules.folder_of(path)
     check_exposure(found)
     KeyRing.of(os.environ)  # a key that cannot be one is told before anything starts
     clean.become(arguments(path, found, given, hand_over(found)))

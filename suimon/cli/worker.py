@@ -17,12 +17,12 @@ from typing import Any
 
 import click
 
+from suimon import modules
 from suimon.cli import clean, logging_setup
 from suimon.cli.folder import private_folder
 from suimon.cli.options import DURATION, Place
 from suimon.core import settings
 from suimon.core.settings import Settings
-from suimon.errors import LoadFailed
 from suimon.store.secret_key import KeyRing
 
 log = logging.getLogger("suimon.worker")
@@ -76,9 +76,7 @@ def _first_life(path: str, given: dict[str, Any]) -> None:
     """Settings of the environment become options, URLs go into a descriptor; does not return."""
     options = {name: given[name] for name in (*_SETTINGS, "home")}
     found = settings.load(os.environ, {**options, "database_url": given["db"]})
-    if not Path(path).exists():
-        msg = f'there is no file or folder "{path}"'
-        raise LoadFailed(msg, hint="Name the file or folder with your pipelines.")
+    modules.folder_of(path)
     clean.refuse_own(given["names"])
     KeyRing.of(os.environ)  # a key that cannot be one is told before anything starts
     secrets = clean.with_environment(

@@ -126,10 +126,15 @@ create table suimon.runs (
 create index runs_ready on suimon.runs (pool, priority, rank, id) where status = 'queued' and admitted;
 -- Who stands in a lane, oldest first. A row held for another reason (paused, no code) is not in it.
 create index runs_lane_waiting on suimon.runs (lane, lane_rank) where status = 'queued' and not admitted and reason is null;
--- Whose place is taken: admission counts these under the lane's lock.
-create index runs_lane_live on suimon.runs (lane) where lane is not null and admitted and status in ('queued', 'running', 'waiting');
+-- Whose place is taken: admission counts these under the lane's lock. Who had begun and is held back for want of code is
+-- not admitted and keeps its place.
+create index runs_lane_live on suimon.runs (lane)
+  where lane is not null and (admitted or (reason like 'no_code:%' and started_at is not null))
+    and status in ('queued', 'running', 'waiting');
 -- The database's own guarantee of "one at a time".
-create unique index runs_lane_one on suimon.runs (lane) where lane_limit = 1 and admitted and status in ('queued', 'running', 'waiting');
+create unique index runs_lane_one on suimon.runs (lane)
+  where lane_limit = 1 and (admitted or (reason like 'no_code:%' and started_at is not null))
+    and status in ('queued', 'running', 'waiting');
 -- What a worker holds: rescue and reconcile. The finish avoids it on purpose (see run/finish.sql).
 create index runs_held on suimon.runs (worker_id) where status = 'running';
 -- Why runs wait, counted for people (run/health.sql). The odd predicate keeps it out of every other plan: what nobody
@@ -461,6 +466,8 @@ create index deliveries_rejected on suimon.deliveries (ended_at) where state in 
 create index deliveries_run on suimon.deliveries (run_id) where run_id is not null;
 create unique index deliveries_key on suimon.deliveries (trigger_id, key)
   where key is not null and state in ('waiting', 'delivered', 'dead', 'discarded');
+-- Which runs one version of a file has, at any trigger (file_moves).
+create index deliveries_file on suimon.deliveries ((detail ->> 'version')) where detail ->> 'version' is not null;
 create index deliveries_refused on suimon.deliveries (id) where state = 'refused';
 
 -- How many calls of webhooks were refused since ever; their rows in deliveries are bounded, these numbers are not.
@@ -589,9 +596,17 @@ create table suimon.file_moves (
   size bigint not null,                -- and its version: what replaced it meanwhile stays where it is
   mtime_ns bigint not null,
   inode numeric not null,              -- 64 bits without a sign
+  version text not null,               -- the same as a word, as in the detail of deliveries: of all triggers that took it
   arrived_at timestamptz not null default clock_timestamp(),
   primary key (trigger_id, key, path)
 );
+
+-- Has this version of a file a run that has not ended, or a delivery that is to become one, at whatever trigger?
+create function suimon.file_in_use(p_version text) returns boolean language sql stable as $$
+  select exists (
+    select from suimon.deliveries d left join suimon.runs r on r.id = d.run_id
+    where d.detail ->> 'version' = p_version and (d.state = 'waiting' or (r.id is not null and r.finished_at is null)))
+$$;
 
 -- ------------------------------------------------------------------------------------------------ limits
 

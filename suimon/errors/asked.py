@@ -190,7 +190,9 @@ class PayloadTooLarge(DataRefused):
 
 
 class FileRefused(DataRefused):
-    """A file that cannot be read as what it claims to be; row and byte say where."""
+    """A file that cannot be read as what it claims to be, row and byte say where; or a path that
+    was named and that the system refuses.
+    """
 
     code = "SUI-4003"
     fields = ("path", "row", "byte")

@@ -63,6 +63,7 @@ class Claimed:
     input: str | None
     deadline_in_s: float | None
     paused: str | None = None  # the pause of its pipeline that this run may not pass
+    begun: bool = False  # by an earlier claim
     unreadable: bool = False  # its input lies in an object store that does not answer
 
 
@@ -181,10 +182,15 @@ def publish_clock(conn: Connection, pool: str) -> None:
     conn.execute(SQL.publish_clock, {"pool": pool}, prepare=True)
 
 
-def send_release(conn: Connection, worker: int, held: Sequence[tuple[str, int]]) -> Any:
-    """Send running → queued, uncounted, under the fence; the cursor holds (id, pool) of ours."""
+def send_release(
+    conn: Connection, worker: int, held: Sequence[tuple[str, int]], *, begun: Sequence[str] = ()
+) -> Any:
+    """Send running → queued, uncounted, under the fence; the cursor holds (id, pool) of ours.
+
+    ``begun``: those among them that an earlier claim had begun (``Claimed.begun``).
+    """
     params = {"worker": worker, "ids": [i for i, _ in held], "claims": [c for _, c in held]}
-    return conn.execute(SQL.release, params)
+    return conn.execute(SQL.release, {**params, "begun": list(begun)})
 
 
 def release(
@@ -196,16 +202,25 @@ def release(
     return [(str(i), str(p)) for i, p in send_release(conn, worker, held).fetchall()]
 
 
-def hold_back(conn: Connection, worker: int, held: Sequence[tuple[str, int, str]]) -> None:
+def hold_back(
+    conn: Connection,
+    worker: int,
+    held: Sequence[tuple[str, int, str]],
+    *,
+    begun: Sequence[str] = (),
+) -> None:
     """running → queued, un-admitted, with a reason (id, claim_no, reason): its code is not here,
-    or its pipeline is paused.
+    or its pipeline is paused. Who had begun keeps its place in its lane (``begun`` as above).
     """
     if held:
         ids, claims, reasons = zip(*held, strict=True)
         conn.execute(
             SQL.hold_back,
-            {"worker": worker, "ids": list(ids), "claims": list(claims), "reasons": list(reasons)},
-        )
+            {
+                "worker": worker, "ids": list(ids), "claims": list(claims),
+                "reasons": list(reasons), "begun": list(begun),
+            },
+        )  # fmt: skip
 
 
 def held_back(

@@ -47,7 +47,7 @@ got as (
 select id::text, claim_no, attempt, interruptions, graph_id, vertex, pipeline, fanout_id, item_key, lane, priority, rank,
        alone, cancel_requested, root_id::text, input::text, extract(epoch from deadline_at - clock_timestamp())::float8,
        case when fresh and vertex is null and (select paused from room)
-            then (select p.what from suimon.pauses p where p.what = 'pipeline:' || got.pipeline) end as paused
+            then (select p.what from suimon.pauses p where p.what = 'pipeline:' || got.pipeline) end as paused, not fresh as begun
 from got order by priority, rank, id;
 
 -- The last lock of a batch: whoever holds it waits for nobody. No row: the pool has no cap.
@@ -78,7 +78,8 @@ where r.id = any (%(ids)s::uuid[]) and r.status between 'running' and 'running' 
 order by r.id for no key update;
 
 -- running → queued, uncounted: the claim never began. Its try falls back; its place in a lane stays. A run that no
--- earlier claim had begun is fresh again, for pauses.
+-- earlier claim had begun is fresh again, for pauses. `begun`: those of them that an earlier claim had begun, as the claim
+-- said; one that only ever asked to be called later has nothing else to show for it.
 -- name: release
 with d as materialized (
   select * from unnest(%(ids)s::uuid[], %(claims)s::int[]) as d(id, claim_no) order by id
@@ -92,7 +93,8 @@ back as (
   update suimon.runs r
   set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), rank = suimon.head_of(r.pool, r.priority),
       since = clock_timestamp(),
-      started_at = case when r.attempt <= 1 and not exists (select from suimon.steps s where s.run_id = r.id)
+      started_at = case when r.attempt <= 1 and not r.id = any (%(begun)s::uuid[])
+                      and not exists (select from suimon.steps s where s.run_id = r.id)
                       and not exists (select from suimon.fanouts f where f.parent_id = r.id) then null else r.started_at end
   from d
   where (select count(*) from held) >= 0 and r.id = d.id and r.status between 'running' and 'running'
@@ -104,7 +106,8 @@ select id, pool from back;
 -- Held back with its reason: until a worker that has the code takes it back, or until somebody resumes its pipeline. The
 -- pauses are locked, so that a resume that is seen by nobody here comes after this and finds these rows; whose pause is
 -- gone by now stays in the queue. Who stands in the paused pipeline's own lane needs no reason: the lane admits nobody,
--- and keeps the order.
+-- and keeps the order. Who had begun and lacks its code keeps its place in its lane (started_at stays, and admission counts
+-- it): nobody overtakes a run that is half done. One that has not begun steps aside, for those whose code is there.
 -- name: hold_back
 with d as materialized (
   select u.*, case when u.reason like 'paused:%%' then substr(u.reason, 8) end as what
@@ -122,7 +125,8 @@ held as materialized (
 back as (
   update suimon.runs r
   set status = 'queued', worker_id = null, attempt = greatest(r.attempt - 1, 0), since = clock_timestamp(),
-      started_at = case when r.attempt <= 1 and not exists (select from suimon.steps s where s.run_id = r.id)
+      started_at = case when r.attempt <= 1 and not r.id = any (%(begun)s::uuid[])
+                      and not exists (select from suimon.steps s where s.run_id = r.id)
                       and not exists (select from suimon.fanouts f where f.parent_id = r.id) then null else r.started_at end,
       admitted = d.what is not null and still.what is null,
       reason = case when d.what is null then d.reason
@@ -147,7 +151,8 @@ order by r.id
 limit coalesce((select least(%(n)s, greatest(c.cap - suimon.held_in(c.name), 0)) from suimon.pool_caps c
                 where c.name = %(pool)s and c.cap is not null), %(n)s);
 
--- These are not held back any more. A run of a lane stands in it again, where admission finds it at its old place.
+-- These are not held back any more. Who kept its place in a lane is in at once; another one stands in it again, where
+-- admission finds it at its old place.
 -- name: readmit
 with v as materialized (
   select r.id from suimon.runs r
@@ -156,7 +161,8 @@ with v as materialized (
 ),
 back as (
   update suimon.runs r
-  set reason = null, admitted = r.lane is null, since = clock_timestamp(), rank = suimon.head_of(r.pool, r.priority)
+  set reason = null, admitted = r.lane is null or r.started_at is not null, since = clock_timestamp(),
+      rank = suimon.head_of(r.pool, r.priority)
   from v where r.id = v.id
   returning r.id, r.lane, r.lane_rank
 )
@@ -185,7 +191,7 @@ got as (
 select id::text, claim_no, attempt, interruptions, graph_id, vertex, pipeline, fanout_id, item_key, lane, priority, rank,
        alone, cancel_requested, root_id::text, input::text, extract(epoch from deadline_at - clock_timestamp())::float8,
        case when fresh and vertex is null and (select paused from room)
-            then (select p.what from suimon.pauses p where p.what = 'pipeline:' || got.pipeline) end as paused
+            then (select p.what from suimon.pauses p where p.what = 'pipeline:' || got.pipeline) end as paused, not fresh as begun
 from got order by priority, rank, id;
 
 -- What the database says this worker holds: compared with what it does hold after every lost answer.

@@ -68,7 +68,8 @@ with recursive lane(name) as (
 )
 select k.name, k.lane_limit, k.live, k.first_id::text, k.seconds from (
   select n.name, l.lane_limit, l.held_by,
-         (select count(*) from (select from suimon.runs r where r.lane = n.name and r.admitted
+         (select count(*) from (select from suimon.runs r where r.lane = n.name
+                                and (r.admitted or (r.reason like 'no_code:%%' and r.started_at is not null))
                                 and r.status in ('queued', 'running', 'waiting') limit 10000) c) as live,
          f.id as first_id, extract(epoch from clock_timestamp() - f.created_at)::float8 as seconds
   from (select name from lane where name is not null limit 500) n

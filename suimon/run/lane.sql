@@ -17,7 +17,8 @@ order by f.root_id for no key update;
 
 -- Admits at most 1,000 runs a lane and call. The floor is the lane_rank of the last admission less a margin of
 -- 1,000 for submitters that took their number early and commit late; whoever is later still lowers the floor. The lanes
--- of a paused pipeline (pipeline:NAME, with :VALUE or /ANCESTOR behind it) admit nobody.
+-- of a paused pipeline (pipeline:NAME, with :VALUE or /ANCESTOR behind it) admit nobody. Who had begun and is held back for
+-- want of code counts as one that is in (claim.sql, hold_back).
 -- name: admit
 with room as materialized (
   select l.name, l.lane_limit, l.floor, l.last_rank, l.root_id, l.held_by,
@@ -25,7 +26,8 @@ with room as materialized (
                 select from suimon.pauses p where p.what = 'pipeline:' || split_part(split_part(l.name, ':', 2), '/', 1)) then 0
               else least(1000, coalesce(l.lane_limit - (
                 select count(*) from suimon.runs r
-                where r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting')), 1000)) end as free
+                where r.lane = l.name and (r.admitted or (r.reason like 'no_code:%%' and r.started_at is not null))
+                  and r.status in ('queued', 'running', 'waiting')), 1000)) end as free
   from suimon.lanes l
   where l.name = any (%(lanes)s::text[])
 ),
@@ -98,7 +100,8 @@ select lane.name, coalesce((select p.lane_limit from suimon.runs p
        where p.lane = lane.name and p.status = 'queued' and not p.admitted and p.reason is null limit 1), 1) as lane_limit,
        coalesce((select l.lane_limit is null or l.lane_limit > (select count(*) from (
                    select from suimon.runs r
-                   where r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting') limit l.lane_limit) live)
+                   where r.lane = l.name and (r.admitted or (r.reason like 'no_code:%%' and r.started_at is not null))
+                     and r.status in ('queued', 'running', 'waiting') limit l.lane_limit) live)
                  from suimon.lanes l where l.name = lane.name), true) as has_room
 from lane where lane.name is not null limit 500;
 

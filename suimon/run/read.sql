@@ -90,7 +90,8 @@ order by r.started_at limit 5;
 
 -- name: lane_holders
 select r.id::text, r.status::text, suimon.reason_of(r) as reason, r.pipeline, r.created_at from suimon.runs r
-where r.lane = %(lane)s and r.admitted and r.status in ('queued', 'running', 'waiting')
+where r.lane = %(lane)s and (r.admitted or (r.reason like 'no_code:%%' and r.started_at is not null))
+  and r.status in ('queued', 'running', 'waiting')
 order by r.lane_rank limit 5;
 
 -- How many stand before it, counted up to 10,000.

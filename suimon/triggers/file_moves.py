@@ -4,8 +4,9 @@ Only the version that the run was started for is moved; what replaced it meanwhi
 ever overwritten: a name that is taken gets a number. The file passes through a hidden name of its
 own in the target folder, so that there is no moment in which a file that arrives under the old name
 could be moved or removed in its stead, and a crash at any point leaves the file under one of the
-two names, from which the next look goes on. Folders must be on the same file system: a copy could
-be interrupted, a rename cannot.
+two names, from which the next look goes on. It waits for every run that any trigger started for
+that version, and the worst of their ends is the file's. Folders must be on the same file system: a
+copy could be interrupted, a rename cannot.
 """
 
 # ruff: noqa: PTH103, PTH104, PTH108, PTH114, PTH116, PTH118, PTH119, PTH120  (paths are bytes)

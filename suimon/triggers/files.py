@@ -76,9 +76,9 @@ def keep_moves(
     conn: Connection, trigger: Trigger, found: Iterable[tuple[Seen, str]], *, host: str
 ) -> None:
     """These files are to be moved when their runs have ended."""
-    rows = [(key, s.path, s.size, s.mtime_ns, s.inode) for s, key in found]
+    rows = [(key, s.path, s.size, s.mtime_ns, s.inode, s.version) for s, key in found]
     columns = map(list, zip(*rows, strict=True))
-    names = ("keys", "paths", "sizes", "mtimes", "inodes")
+    names = ("keys", "paths", "sizes", "mtimes", "inodes", "versions")
     params = dict(zip(names, columns, strict=True))
     conn.execute(SQL.keep_moves, {"trigger": trigger.id, "host": host, **params})
 

@@ -22,20 +22,32 @@ update suimon.triggers t set note = %(note)s where t.id = %(trigger)s and t.note
 
 -- Written before the arrival: a crash in between leaves a row without a delivery, and never a file that is not moved.
 -- name: keep_moves
-insert into suimon.file_moves as m (trigger_id, key, path, host, size, mtime_ns, inode)
-select %(trigger)s, f.key, f.path, %(host)s, f.size, f.mtime_ns, f.inode
-from unnest(%(keys)s::text[], %(paths)s::bytea[], %(sizes)s::bigint[], %(mtimes)s::bigint[], %(inodes)s::numeric[])
-     as f(key, path, size, mtime_ns, inode)
+insert into suimon.file_moves as m (trigger_id, key, path, host, size, mtime_ns, inode, version)
+select %(trigger)s, f.key, f.path, %(host)s, f.size, f.mtime_ns, f.inode, f.version
+from unnest(%(keys)s::text[], %(paths)s::bytea[], %(sizes)s::bigint[], %(mtimes)s::bigint[], %(inodes)s::numeric[],
+            %(versions)s::text[]) as f(key, path, size, mtime_ns, inode, version)
 on conflict (trigger_id, key, path) do update
-set host = excluded.host, size = excluded.size, mtime_ns = excluded.mtime_ns, inode = excluded.inode;
+set host = excluded.host, size = excluded.size, mtime_ns = excluded.mtime_ns, inode = excluded.inode,
+    version = excluded.version;
 
--- Those whose run has ended in a way that moves its file; a run that was pruned moves nothing any more.
+-- Those whose run has ended in a way that moves its file; a run that was pruned moves nothing any more. Another trigger may
+-- have started a run for the same version: the file stays until all of them have ended, and it ended as badly as the
+-- worst (of each trigger the latest counts).
 -- name: due_moves
-select m.key, m.path, m.host, m.size, m.mtime_ns, m.inode::text, r.status::text
+select m.key, m.path, m.host, m.size, m.mtime_ns, m.inode::text, s.state
 from suimon.file_moves m
 join suimon.deliveries d on d.trigger_id = m.trigger_id and d.key = m.key and d.state = 'delivered'
 join suimon.runs r on r.id = d.run_id
-where m.trigger_id = %(trigger)s and r.finished_at is not null and r.status::text = any (%(states)s::text[])
+cross join lateral (
+  select coalesce(case when r.status <> 'succeeded' then r.status::text end, (
+    select o.state from (
+      select distinct on (e.trigger_id) q.status::text as state
+      from suimon.deliveries e join suimon.runs q on q.id = e.run_id
+      where e.detail ->> 'version' = m.version and e.state = 'delivered' and e.trigger_id <> m.trigger_id
+      order by e.trigger_id, e.seq desc) o
+    where o.state <> 'succeeded' limit 1), 'succeeded') as state) s
+where m.trigger_id = %(trigger)s and r.finished_at is not null and s.state = any (%(states)s::text[])
+  and not suimon.file_in_use(m.version)
 order by r.finished_at, m.path limit 500;
 
 -- name: open_moves
@@ -51,7 +63,8 @@ delete from suimon.file_moves m
 where m.trigger_id = %(trigger)s and m.arrived_at < clock_timestamp() - interval '30 days'
   and not exists (select from suimon.deliveries d where d.trigger_id = m.trigger_id and d.key = m.key and d.state = 'waiting')
   and not exists (select from suimon.deliveries d join suimon.runs r on r.id = d.run_id
-                  where d.trigger_id = m.trigger_id and d.key = m.key and r.finished_at is null);
+                  where d.trigger_id = m.trigger_id and d.key = m.key and r.finished_at is null)
+  and not suimon.file_in_use(m.version);
 
 -- One file, for people: its latest deliveries at this trigger.
 -- name: deliveries_of

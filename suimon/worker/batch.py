@@ -61,6 +61,7 @@ class Batch:
     fanouts: set[int] = field(default_factory=set)
     progress: list[tuple[str, int, int, int]] = field(default_factory=list)
     later: list[tuple[str, int, float, str]] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)  # of those that go back: by an earlier claim
     wake_from_idle: bool = False
     heads: dict[int, int] = field(default_factory=dict)
     want: Want | None = None
@@ -233,8 +234,8 @@ def _send_records(conn: Connection, batch: Batch) -> Iterator[Answer]:
         )
         yield _interrupted, sent
     if batch.released:
-        yield _released, claim.send_release(conn, batch.worker, batch.released)
-    claim.hold_back(conn, batch.worker, batch.held_back)
+        yield _released, claim.send_release(conn, batch.worker, batch.released, begun=batch.begun)
+    claim.hold_back(conn, batch.worker, batch.held_back, begun=batch.begun)
     # last: a run with steps may be the parent of one that ends here, whose fan-out comes first
     if batch.steps:
         yield _steps, step.send(conn, batch.worker, batch.steps)

@@ -45,6 +45,7 @@ class Outbox:
     alone: int = rescue.ALONE_IN_SLOT
     released: list[tuple[str, int]] = field(default_factory=list)
     held_back: list[tuple[str, int, str]] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
     lanes: set[str] = field(default_factory=set)
     fanouts: set[int] = field(default_factory=set)
     since: float = 0.0
@@ -74,7 +75,8 @@ class Outbox:
         return Batch(
             worker, worker_name, self.ended, self.again, self.steps, self.logs, self.interrupted,
             self.alone, self.released, self.held_back, self.lanes, self.fanouts,
-            later=self.later, progress=[(*fence, *said) for fence, said in self.progress.items()],
+            begun=self.begun, later=self.later,
+            progress=[(*fence, *said) for fence, said in self.progress.items()],
         )  # fmt: skip
 
     def put_back(self, batch: Batch) -> None:
@@ -82,7 +84,7 @@ class Outbox:
         self.ended[:0], self.again[:0], self.steps[:0] = batch.ended, batch.again, batch.steps
         self.interrupted[:0], self.released[:0] = batch.interrupted, batch.released
         self.held_back[:0], self.later[:0] = batch.held_back, batch.later
-        self.logs[:0] = batch.logs
+        self.begun[:0], self.logs[:0] = batch.begun, batch.logs
         self.lanes |= batch.lanes
         self.fanouts |= batch.fanouts
 
@@ -139,11 +141,15 @@ class Outbox:
         """This worker's code has not what the run needs, or the run's pipeline is paused."""
         self._touch(held.run.lane, None)
         self.held_back.append((*held.fence, reason))
+        if held.run.begun:
+            self.begun.append(held.run.id)
 
-    def release(self, fence: tuple[str, int]) -> None:
-        """It never began here: back to the queue, uncounted."""
+    def release(self, fence: tuple[str, int], *, begun: bool = False) -> None:
+        """It never began here: back to the queue, uncounted. ``begun``: by an earlier claim."""
         self._touch(None, None)
         self.released.append(fence)
+        if begun:
+            self.begun.append(fence[0])
 
     def interrupt(self, held: Held, *, alone: int = rescue.ALONE_IN_SLOT) -> None:
         """Its slot died while it may have been at work."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import httpx2
-import orjson
 
-from suimon.errors import CallFailed, CallRefused, Fatal
+from suimon.core import jsonsafe
+from suimon.errors import CallFailed, CallRefused, DataRefused, Fatal
 from suimon.worker import slot_run, wire
 
 LIMIT_BYTES: Final = wire.RESULT_LIMIT_BYTES
@@ -100,7 +100,7 @@ def _result(response: httpx2.Response, body: bytes) -> dict[str, Any]:
     }
     found: dict[str, Any] = {"status": response.status_code, "headers": headers}
     try:
-        found["json"] = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        found["json"] = jsonsafe.loads(body)
+    except DataRefused:  # no JSON, or one whose numbers would change
         found["text"] = body.decode(response.encoding or "utf-8", "replace")
     return found

@@ -80,7 +80,7 @@ class Stops:
             log.warning("leaving now: %s back", back)
             self._leave(now)
             for held in list(self._worker.held.values()):
-                self._worker.outbox.release(held.fence)
+                self._worker.outbox.release(held.fence, begun=held.run.begun)
                 held.gone = True
             self._worker.slots.kill_all("its worker leaves")
         elif (

@@ -179,7 +179,7 @@ class Turns:
     def _release_waiting(self) -> None:
         for held in self.waits():
             self.withdraw(held)
-            self._worker.outbox.release(held.fence)
+            self._worker.outbox.release(held.fence, begun=held.run.begun)
 
     def _place(self, name: str) -> Place:
         found = self._places.get(name)

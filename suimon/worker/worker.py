@@ -355,7 +355,7 @@ class Worker:
     def _back(self, held: Held) -> None:
         """To another slot of this worker, or to the queue when it is leaving."""
         if self.leaving or self.stops.drain_asked:
-            self.outbox.release(held.fence)
+            self.outbox.release(held.fence, begun=held.run.begun)
         elif held.cancel:
             self.results.failed_try(held, 0, {"kind": "cancelled"})
         elif held.program is not None and held.program.destination is not None:
@@ -386,7 +386,7 @@ class Worker:
             busy and now - self._oldest_wait() > slotwork.UNPLACED_SECONDS
         ):
             for held in self.waiting:
-                self.outbox.release(held.fence)
+                self.outbox.release(held.fence, begun=held.run.begun)
             self.waiting.clear()
 
     def _oldest_wait(self) -> float:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support.engine import Engine
 
+from suimon.run import operate
+
 pytestmark = pytest.mark.acceptance
 
 OLD = """
@@ -30,6 +32,27 @@ p.run("b", second, p.run("a", first, p.input.n))
 def gate(n: int):
     note("gate", n)
     await_mark("go")
+    return n
+"""
+#: One at a time; a run waits for a word between its two steps.
+SERIAL = """
+@task
+def first(n):
+    note("serial", "first", n)
+    return n
+
+@task
+def old(n):
+    note("serial", "second", n)
+    return n
+
+p = Pipeline("serial", concurrency=1)
+a = p.run("a", first, p.input.n)
+go = p.wait("w", signal="go", after=[a])
+p.run("b", old, a, after=[go])
+
+@pipeline(concurrency=None)
+def beside(n):
     return n
 """
 #: The old functions stay, so that one worker serves both versions; the graph has another shape.
@@ -118,6 +141,41 @@ def test_runs_of_a_function_that_no_worker_has_stay_queued(engine: Engine) -> No
     engine.wait_all(old)
     assert len(engine.project.lines("old_second")) == len(old)
     assert not engine.sql("select * from suimon.attempts")
+
+
+def test_a_half_done_run_is_not_overtaken_after_a_deploy(engine: Engine) -> None:
+    """Its next function is not in the new code: those behind it wait until a worker with the old
+    code has ended it.
+    """
+    engine.module("m", SERIAL)
+    engine.deploy()
+    old_code = copy_of(engine, "old")
+    before = engine.worker(slots=1)
+    runs = [engine.submit("serial", {"n": 1})]
+    engine.until(lambda: engine.run(runs[0]).status == "waiting", "the first is half done")
+    runs.append(engine.submit("serial", {"n": 2}))
+    before.term()
+    assert before.wait() == 0
+    engine.module("m", SERIAL.replace("old", "new"))
+    engine.deploy()
+    engine.worker(slots=1)
+    runs.append(engine.submit("serial", {"n": 3}))
+    for run in runs:
+        operate.signal(engine.conn, run, "go", b"null", actor="me")
+    engine.until(lambda: engine.one(HELD) == 1, "the first lacks its code")
+    assert engine.run(runs[0]).reason == "no_code:m:old"
+    beside = engine.submit_many("beside", [{"n": n} for n in range(5)])
+    engine.wait_all(beside)  # the worker has looked again, and again
+    assert engine.project.lines("serial") == [["first", "1"]]
+    why = "select suimon.reason_of(r) from suimon.runs r where id = %s"
+    assert [engine.one(why, run) for run in runs[1:]] == ["lane", "lane"]
+    engine.worker(slots=1, root=old_code)
+    engine.wait_all(runs)
+    told = engine.project.lines("serial")
+    assert told[:2] == [["first", "1"], ["second", "1"]]
+    # whoever has not begun may step aside, but it is one at a time
+    assert sorted(told[2:4]) in ([["first", n], ["second", n]] for n in "23")
+    assert sorted(told[4:]) in ([["first", n], ["second", n]] for n in "23")
 
 
 def test_a_rolling_upgrade_of_two_workers(engine: Engine) -> None:

@@ -70,6 +70,10 @@ def test_an_artifact_comes_out_as_it_was_written(
     assert (again.code, "exists already" in again.err) == (5, True)
     assert target.read_bytes() == DATA
 
+    for nowhere in ("/nope/x", "/dev/null/x", str(tmp_path / "o" / "x"), "b" * 300):
+        lost = cli("runs", "artifact", runs["single"], "data.bin", "--to", nowhere)
+        assert (lost.code, "SUI-4003" in lost.err) == (2, True), lost
+
     several = cli("runs", "artifact", runs["two"], "report ü.csv")
     assert (several.code, "Name one of: one, two" in several.err) == (2, True)
     one = cli("runs", "artifact", runs["two"], "report ü.csv", "--vertex", "two")

@@ -102,7 +102,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "no release on drain", "suimon/worker/stops.py",
-        "                self._worker.outbox.release(held.fence)\n",
+        "                self._worker.outbox.release(held.fence, begun=held.run.begun)\n",
         "                self._worker.outbox.interrupt(held)\n",
         "tests/acceptance/test_drain.py",
     ),
@@ -170,9 +170,18 @@ SABOTAGES = (
     ),
     Sabotage(
         "two live runs of a serial lane", RUN + "lane.sql",
-        "r.lane = l.name and r.admitted and r.status in ('queued', 'running', 'waiting'))",
-        "r.lane = l.name and r.admitted and r.status in ('queued', 'running'))",
+        "('queued', 'running', 'waiting')), 1000))", "('queued', 'running')), 1000))",
         "tests/run/test_lanes.py",
+    ),
+    Sabotage(
+        "a half-done run without its code is overtaken", RUN + "lane.sql",
+        "(r.admitted or (r.reason like 'no_code:%%' and r.started_at is not null))\n"
+        "                  and", "r.admitted and", "tests/run/test_lanes_without_code.py",
+    ),
+    Sabotage(
+        "a half-done run that gets its code queues up again", RUN + "claim.sql",
+        "admitted = r.lane is null or r.started_at is not null,", "admitted = r.lane is null,",
+        "tests/run/test_lanes_without_code.py",
     ),
     Sabotage(
         "a quota's reservation is not given back when its run ends",

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from suimon.run import pause
 from suimon.triggers import file_moves
 from suimon.triggers.file_moves import Blocked, Move
 
 from .conftest import MakeDesk
+from .file_desk import Desk
 
 
 def write(path: Path, text: str = "x") -> Path:
@@ -204,3 +206,90 @@ def test_only_the_machine_that_saw_a_file_may_say_that_it_is_gone(desk: MakeDesk
     assert d.doors.one("select count(*) from suimon.file_moves") == 1
     d.look(60.0)
     assert d.doors.one("select count(*) from suimon.file_moves") == 0
+
+
+class TestTwoTriggersOnOneFolder:
+    """Nobody takes a file away from a run that has still to read it."""
+
+    @staticmethod
+    def both(desk: MakeDesk, other: dict[str, str], **first: str) -> tuple[Desk, Desk]:
+        a, b = desk(name="a", **first), desk(name="b", **other)
+        write(a.inbox / "f.csv")
+        for each in (a, b):
+            each.settle()
+            each.deliver()
+        return a, b
+
+    @staticmethod
+    def end(d: Desk, pipeline: str, status: str = "succeeded") -> None:
+        """End the run of this pipeline, and let everybody look who moves."""
+        worker = d.doors.worker()
+        run = d.doors.one("select id::text from suimon.runs where pipeline = %s", pipeline)
+        d.doors.end(worker, d.doors.claim_run(worker, run), status)
+
+    @pytest.mark.parametrize("other", [{}, {"done": "done"}, {"dedupe": "content"}])
+    def test_a_file_stays_until_the_runs_of_all_have_ended(
+        self, desk: MakeDesk, other: dict[str, str]
+    ) -> None:
+        a, b = self.both(desk, other, done="done")
+        self.end(a, "a")
+        a.look(60.0)
+        b.look(60.0)
+        assert names(a.inbox) == ["f.csv"]
+        self.end(b, "b")
+        a.look(60.0)
+        b.look(60.0)
+        assert names(a.inbox) == ["done/f.csv"]
+        assert a.doors.one("select count(*) from suimon.file_moves") == 0
+
+    def test_it_waits_for_a_delivery_that_has_no_run_yet(self, desk: MakeDesk) -> None:
+        a, b = desk(name="a", done="done"), desk(name="b")
+        pause.pause(b.doors.conn, "pipeline:b", "me")
+        write(a.inbox / "f.csv")
+        for each in (a, b):
+            each.settle()
+        a.deliver()
+        self.end(a, "a")
+        a.look(60.0)
+        assert names(a.inbox) == ["f.csv"]
+
+    def test_a_next_try_and_a_retry_are_waited_for(self, desk: MakeDesk) -> None:
+        a, b = self.both(desk, {}, done="done", failed="failed")
+        worker = b.doors.worker()
+        run = b.doors.one("select id::text from suimon.runs where pipeline = 'b'")
+        b.doors.again(worker, b.doors.claim_run(worker, run), 3600.0)
+        self.end(a, "a")
+        a.look(60.0)
+        assert names(a.inbox) == ["f.csv"]
+        b.doors.sql(
+            "update suimon.runs set status = 'queued', reason = null, wake_at = null,"
+            " rank = rank + 1000000000000000 where id = %s",
+            run,
+        )
+        self.end(b, "b")
+        a.look(60.0)
+        assert names(a.inbox) == ["done/f.csv"]
+
+    def test_the_worst_end_decides(self, desk: MakeDesk) -> None:
+        """It goes to the folder for failures of whoever has one."""
+        a, b = self.both(desk, {}, done="done", failed="failed")
+        self.end(a, "a")
+        self.end(b, "b", "failed")
+        a.look(60.0)
+        assert names(a.inbox) == ["failed/f.csv"]
+
+    def test_without_a_folder_for_failures_it_stays_for_the_retry_of_any(
+        self, desk: MakeDesk
+    ) -> None:
+        a, b = self.both(desk, {}, done="done")
+        self.end(a, "a")
+        self.end(b, "b", "failed")
+        a.look(60.0)
+        assert names(a.inbox) == ["f.csv"]
+        b.doors.sql(
+            "update suimon.runs set status = 'queued', admitted = true, finished_at = null,"
+            " rank = rank + 1000000000000000 where pipeline = 'b'"
+        )
+        self.end(b, "b")
+        a.look(60.0)
+        assert names(a.inbox) == ["done/f.csv"]
