@@ -79,8 +79,8 @@ test-oldest: setup
 	elif [ -z "$$oldest" ]; then echo "no system PostgreSQL of version 15 or newer found: the second pass is left out"; \
 	else echo "second pass on $$oldest"; SUIMON_TEST_PG_BIN="$$oldest" $(PYTEST) -q -n $(JOBS) --dist loadgroup -m 'portable and not slow'; fi
 
-# The quick tests: what needs no process of ours, and the life of a run on a real database.
-FAST := tests/core tests/read tests/run tests/tidy $(wildcard tests/test_[b-l]*.py tests/test_p*.py)
+# The quick tests: what needs no process of ours, and the life of a run on a real database. (House rules: make check.)
+FAST := tests/core tests/read tests/run $(wildcard tests/test_[bd-l]*.py tests/test_p*.py)
 test-fast: setup
 	$(PYTEST) -q -n $(JOBS) --dist loadgroup -m 'not slow and not acceptance' $(FAST)
 

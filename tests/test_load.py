@@ -247,7 +247,7 @@ def test_the_child_knows_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("import time\ntime.sleep(60)", "took longer than 1 s"),
+        pytest.param("import time\ntime.sleep(60)", "took longer than 1 s", marks=pytest.mark.slow),
         ("import os\nos._exit(7)", "left with status 7 without an answer"),
         ("import os\nos.kill(os.getpid(), 11)", "ended by signal 11"),
         ("import os\nprint('dying words', flush=True)\nos.abort()", "ended by signal 6"),

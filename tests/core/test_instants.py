@@ -71,6 +71,7 @@ def test_a_fixed_time_that_comes_twice_follows_its_rule(
         assert first[:2] != times(cron, zone, start, 3, fold=rule)[len(wanted)][:2], rule
 
 
+@pytest.mark.slow
 def test_a_frequent_schedule_goes_on_in_real_time_through_gap_and_fold() -> None:
     for zone in ZONES:
         calendar = Calendar("*/15 * * * *", ZoneInfo(zone))

@@ -38,6 +38,7 @@ def tolerances(draw: st.DrawFn) -> Tolerance:
     return Tolerance(states, ratio, draw(st.none() | st.integers(0, 40)))
 
 
+@pytest.mark.slow
 @settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -30,6 +30,10 @@ READS_TIME = {
 }  # fmt: skip
 
 
+# in one process, which reads each file once
+pytestmark = pytest.mark.xdist_group("tidy")
+
+
 @cache
 def files() -> tuple[Path, ...]:
     """What git tracks or would track."""
