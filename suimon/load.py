@@ -25,7 +25,7 @@ from typing import Any, Final
 import orjson
 
 from suimon import modules
-from suimon.core import clock
+from suimon.core import clock, jsonsafe
 from suimon.errors import DefinitionError, LoadFailed, Mistake
 from suimon.graph_set import TaskInfo
 from suimon.graph_triggers import open_doors
@@ -174,14 +174,6 @@ def _from_json(document: Mapping[str, Any], output: str) -> Loaded:
     )
 
 
-def _escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {_escaped(name): _escaped(each) for name, each in value.items()}
-    return [_escaped(each) for each in value] if isinstance(value, list) else value
-
-
 def main(arguments: list[str]) -> None:
     """The child: `python -m suimon.load PATH` writes the document to standard output and leaves."""
     answer = os.dup(1)  # not inheritable: what the code starts cannot write there either
@@ -193,7 +185,7 @@ def main(arguments: list[str]) -> None:
     try:
         document = orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # the name of a file that is no UTF-8
-        document = orjson.dumps(_escaped(found), option=orjson.OPT_SORT_KEYS)
+        document = orjson.dumps(jsonsafe.escaped(found), option=orjson.OPT_SORT_KEYS)
     with contextlib.suppress(Exception):  # the code may have closed or replaced them
         sys.stdout.flush()
         sys.stderr.flush()

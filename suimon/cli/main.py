@@ -216,19 +216,12 @@ def _was_given(path: str, arguments: list[str]) -> bool:
     return False
 
 
-def _plain(value: Any) -> Any:
-    """The same with escapes for what no JSON can carry."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
-
-
 def _tell(error: SuimonError, *, as_json: bool) -> None:
     if as_json:
+        from suimon.core import jsonsafe
+
         problem = {"title": type(error).__name__, "exit_code": error.exit_code, **error.to_json()}
-        sys.stderr.write(json.dumps(_plain(problem), ensure_ascii=True) + "\n")
+        sys.stderr.write(json.dumps(jsonsafe.escaped(problem), ensure_ascii=True) + "\n")
     else:
         text = f"error: {error.render()}\n"
         sys.stderr.write(text.encode("utf-8", "backslashreplace").decode())
@@ -236,8 +229,10 @@ def _tell(error: SuimonError, *, as_json: bool) -> None:
 
 def _tell_usage(error: click.ClickException, *, as_json: bool) -> None:
     if as_json:
+        from suimon.core import jsonsafe
+
         problem = {"title": "Usage", "code": "SUI-0002", "message": error.format_message()}
-        sys.stderr.write(json.dumps(_plain({**problem, "exit_code": EXIT_USAGE})) + "\n")
+        sys.stderr.write(json.dumps(jsonsafe.escaped({**problem, "exit_code": EXIT_USAGE})) + "\n")
         return
     shown = error.format_message()
     sys.stderr.write(f"error: {shown}\n")

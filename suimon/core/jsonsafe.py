@@ -96,6 +96,15 @@ def as_bytes(text: bytes | str, *, what: str, limit: int = MAX_BYTES) -> bytes:
     return raw
 
 
+def escaped(value: Any) -> Any:
+    """The same, with escapes in texts that no JSON can carry: a file may have any name."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {escaped(name): escaped(each) for name, each in value.items()}
+    return [escaped(each) for each in value] if isinstance(value, list) else value
+
+
 def content_hash(text: bytes) -> int:
     """A signed 64-bit hash of canonical JSON: the manifest's mark of one item."""
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big", signed=True)

@@ -22,6 +22,7 @@ from suimon.db import connect, migrate
 from suimon.db.connect import Connection
 from suimon.errors import DatabaseUnavailable
 from suimon.run import rescue
+from suimon.worker.away import Away
 from suimon.worker.watch import Watch
 
 log = logging.getLogger("suimon.worker")
@@ -85,7 +86,7 @@ class Heart(threading.Thread):
 
     def run(self) -> None:
         conn: Connection | None = None
-        away = False
+        away = Away("heartbeat", log)
         while not self._ending.is_set():
             began, rest = clock.boottime(), self._interval_s
             try:
@@ -93,14 +94,10 @@ class Heart(threading.Thread):
                     conn = connect.connect(self._url, name="beat")
                 if not self._beat(conn, began):
                     break
-                if away:
-                    log.info("heartbeats are accepted again")
-                away = False
+                away.back()
             except (psycopg.Error, DatabaseUnavailable) as error:
-                if not away:
-                    text = str(error).splitlines()[0] if str(error) else error
-                    log.warning("no heartbeat: %s", text)
-                away, rest = True, TRY_AGAIN * self._interval_s
+                away.lost(error)
+                rest = TRY_AGAIN * self._interval_s
                 self._watch.forget()
                 if conn is not None:
                     conn.close()
